@@ -18,6 +18,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
 install: .venv/installed-dev ## flodl and the tools to work on it, into .venv
+	@echo "Ready: $(BIN)/flodl --help"
 
 demo: .venv/installed ## train a small model on two unlike CPU workers
 	@$(BIN)/flodl train digits --devices cpu,cpu@2.5 --epochs 10
