@@ -23,8 +23,7 @@ JOIN_LIMIT_S = 2.0
 PROCESS_WIDE_FILES = (
     "/dev/random",
     "/dev/urandom",
-    "/dev/nvidia",  # the CUDA driver, from its first use
-    "anon_inode:inotify",  # the CUDA driver too
+    "/dev/nvidia",  # the CUDA driver
 )
 
 # Helpers that multiprocessing starts once and ends with the interpreter.
