@@ -1,0 +1,48 @@
+"""What a run may be asked to do: one model for the command line and all that starts runs after it."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+Policy = Literal["sync", "cadence", "async"]
+Backend = Literal["nccl", "gloo", "cpu"]
+OnNonfinite = Literal["exclude", "stop"]
+
+Device = Annotated[str, StringConstraints(pattern=r"^(cpu|cuda(:\d+)?)(@\d+(\.\d+)?)?$")]
+Tag = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+
+
+class RunParams(BaseModel):
+    """Parameters of a run. None stands for a default that the recipe or the engine gives."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, coerce_numbers_to_str=True)
+
+    recipe: str = Field(min_length=1, description="Short name of a recipe, or package.module:attribute")
+    devices: tuple[Device, ...] | None = Field(
+        None, min_length=1, description="A worker each: cpu, cuda:0, or cpu@2.5 for one slowed down 2.5 times"
+    )
+    policy: Policy = Field("cadence", description="When the replicas are averaged")
+    backend: Backend | None = Field(None, description="How the replicas are averaged; by default as the devices allow")
+    epochs: int | None = Field(None, ge=1, description="Times that every sample is trained; default from the recipe")
+    batch_size: int | None = Field(None, ge=1, description="Samples in a worker's batch; default from the recipe")
+    seed: int = Field(42, ge=0, lt=2**63, description="Seed of the initial parameters and of the order of the data")
+    lr: float | None = Field(None, gt=0, description="Learning rate of one worker; default from the recipe")
+    lr_scale_ratio: float = Field(
+        1.0, ge=0, description="lr is multiplied by 1 + (workers - 1) x ratio; 0 leaves it as it is"
+    )
+    overhead_target: float = Field(
+        0.03, ge=0.01, le=0.5, description="Share of the compute time that averaging may cost before it gets rarer"
+    )
+    anchor: int = Field(10, ge=1, description="Batches that the slowest worker does between two averages, at first")
+    max_anchor: int = Field(200, ge=1, description="The most that anchor may grow to")
+    max_batch_diff: int | None = Field(None, ge=1, description="Batches that a worker may be ahead of the slowest")
+    max_overshoot: int | None = Field(
+        None, ge=0, description="Batches that a worker may go into the next epoch; by default as averages allow"
+    )
+    max_grad_norm: float | None = Field(None, gt=0, description="Norm to which gradients are clipped")
+    drop_last: bool = Field(False, description="Leave out the last batch of an epoch where it is smaller")
+    on_nonfinite: OnNonfinite = Field(
+        "exclude", description="What happens to a worker whose parameters are NaN or infinite"
+    )
+    name: str | None = Field(None, min_length=1, max_length=200, description="Name of the run, for people")
+    tags: tuple[Tag, ...] = Field((), max_length=32, description="Words to find the run by")

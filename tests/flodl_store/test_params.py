@@ -1,0 +1,81 @@
+"""RunParams: what it accepts, what it refuses, and how it says so."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+from pydantic import ValidationError
+
+from flodl_core.policies import ApplyPolicy, AverageBackend, NonFinitePolicy
+from flodl_store import params as params_module
+from flodl_store.params import RunParams
+from flodl_store.params_errors import describe_errors
+
+
+@pytest.mark.parametrize(
+    ("literal", "engine"),
+    [
+        (params_module.Policy, ApplyPolicy),
+        (params_module.Backend, AverageBackend),
+        (params_module.OnNonfinite, NonFinitePolicy),
+    ],
+)
+def test_literals_are_the_engines_values(literal: Any, engine: Any) -> None:
+    assert set(get_args(literal)) == {member.value for member in engine}
+
+
+def test_only_the_recipe_is_required() -> None:
+    params = RunParams.model_validate({"recipe": "digits"})
+    assert (params.policy, params.backend, params.epochs, params.seed) == ("cadence", None, None, 42)
+
+
+def test_a_number_is_taken_as_a_name() -> None:
+    assert RunParams.model_validate({"recipe": "digits", "name": 7, "tags": [1]}).name == "7"
+
+
+def test_every_field_is_described() -> None:
+    assert [name for name, field in RunParams.model_fields.items() if name != "recipe" and not field.description] == []
+
+
+def test_params_survive_json() -> None:
+    params = RunParams.model_validate({"recipe": "digits", "devices": ["cpu", "cpu@2.5"], "lr": 0.1, "tags": ["a"]})
+    assert RunParams.model_validate_json(params.model_dump_json()) == params
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"epochs": -3}, "epochs must be at least 1, not -3"),
+        ({"epochs": 2.5}, "epochs must be a whole number, not 2.5"),
+        ({"batch_size": "big"}, "batch_size must be a whole number, not 'big'"),
+        ({"lr": float("nan")}, "lr must be a finite number, not nan"),
+        ({"lr": 0}, "lr must be above 0, not 0"),
+        ({"seed": 2**63}, "seed must be below 9223372036854775808, not 9223372036854775808"),
+        ({"overhead_target": 0.7}, "overhead_target must be at most 0.5, not 0.7"),
+        ({"drop_last": "maybe"}, "drop_last must be true or false, not 'maybe'"),
+        ({"policy": "fast"}, "policy must be one of sync, cadence, async, not 'fast'"),
+        ({"backend": "mpi"}, "backend must be one of nccl, gloo, cpu, not 'mpi'"),
+        ({"devices": []}, "devices must not be empty, not []"),
+        ({"devices": "cpu"}, """devices must be a list of devices such as ["cpu", "cpu@2.5"], not 'cpu'"""),
+        ({"devices": ["tpu"]}, "devices[0] must look like cpu, cuda:0 or cpu@2.5, not 'tpu'"),
+        ({"epoch": 1}, "unknown parameter 'epoch': did you mean epochs?"),
+        ({"epochs": 0, "anchor": 0}, "epochs must be at least 1, not 0; anchor must be at least 1, not 0"),
+    ],
+)
+def test_a_refusal_is_one_line_that_names_the_field_and_the_range(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        RunParams.model_validate({"recipe": "digits", **given})
+    assert describe_errors(caught.value) == message
+
+
+def test_a_parameter_like_none_that_exists_gets_the_list() -> None:
+    with pytest.raises(ValidationError) as caught:
+        RunParams.model_validate({"recipe": "digits", "zzzz": 1})
+    assert describe_errors(caught.value).startswith("unknown parameter 'zzzz': there are recipe, devices,")
+
+
+def test_a_missing_recipe_is_named() -> None:
+    with pytest.raises(ValidationError) as caught:
+        RunParams.model_validate({})
+    assert describe_errors(caught.value) == "recipe is missing"
