@@ -1,7 +1,5 @@
 """The samples of one epoch, dealt out chunk by chunk."""
 
-from __future__ import annotations
-
 
 class ChunkPool:
     """Deals consecutive slices of an epoch's permutation and keeps account of who trains what.

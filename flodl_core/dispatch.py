@@ -1,7 +1,5 @@
 """How many batches a rank takes from the pool at a time."""
 
-from __future__ import annotations
-
 import math
 
 
@@ -17,10 +15,12 @@ def chunk_batches(
 ) -> int:
     """Deal about a round's worth, and near the end only as much as lets all ranks finish together.
 
-    If work could be cut at will, all ranks would finish after T = (remaining + in flight) / total rate, and a rank
-    could do T x own rate batches in that time. A batch that it can not quite finish by then is still its own if it is
-    done by T plus one batch of the fastest rank, which is about when others would have done it: hence a slow rank's
-    share is rounded down and a fast one's up.
+    If work could be cut at will, all ranks would finish after T = (remaining + in flight) / total rate, until when this
+    rank could do ``want`` = T x own rate - its own in flight. It takes half of that at a time, since speeds are
+    estimates. Of the last batches it takes one more if that is done by T plus one batch of the fastest rank (half of
+    one, where the rank has something to do and may be asked again): that is about when another would have done it.
+    Rounding ``want`` to the nearest instead leaves like ranks idle while one of them does all the leftovers, up to two
+    batches late.
 
     Args:
         remaining_batches: Batches left in the pool.
@@ -29,23 +29,24 @@ def chunk_batches(
         own_rate: The rank's batches per millisecond.
         total_rate: Those of all ranks together.
         fastest_rate: Those of the fastest rank.
-        round_batches: Batches of the rank in a round: the most it takes at a time, at least 1.
+        round_batches: Batches of the rank in a round: the most it takes at a time.
 
     Returns:
         Batches to take now. 0 means that others finish them sooner. The fastest rank always takes at least one while
         any is left, so that the pool drains.
 
     Raises:
-        ValueError: A count or rate is out of range.
+        ValueError: A rate is not positive, ``round_batches`` is below 1 or another count is negative.
     """
-    if not 0 < own_rate <= fastest_rate <= total_rate:
-        raise ValueError(f"expected 0 < own {own_rate} <= fastest {fastest_rate} <= total rate {total_rate}")
-    if round_batches < 1 or not 0 <= rank_in_flight <= total_in_flight or remaining_batches < 0:
+    if min(own_rate, total_rate, fastest_rate) <= 0:
+        raise ValueError(f"rates must be positive, not own {own_rate}, total {total_rate}, fastest {fastest_rate}")
+    if round_batches < 1 or min(remaining_batches, rank_in_flight, total_in_flight) < 0:
         raise ValueError(
-            f"expected round_batches {round_batches} >= 1, remaining_batches {remaining_batches} >= 0 and"
-            f" 0 <= rank_in_flight {rank_in_flight} <= total_in_flight {total_in_flight}"
+            f"expected round_batches of at least 1 and the others of at least 0, not round_batches {round_batches},"
+            f" remaining {remaining_batches}, rank_in_flight {rank_in_flight}, total_in_flight {total_in_flight}"
         )
     finish_ms = (remaining_batches + total_in_flight) / total_rate
-    share = math.floor(finish_ms * own_rate - rank_in_flight + own_rate / fastest_rate)
-    least = 1 if own_rate == fastest_rate else 0
-    return min(max(share, least), round_batches, remaining_batches)
+    want = finish_ms * own_rate - rank_in_flight
+    allowance = own_rate / fastest_rate * (0.5 if rank_in_flight else 1.0)
+    takes_one = own_rate >= fastest_rate or want + allowance >= 1
+    return min(max(math.floor(want / 2), int(takes_one)), round_batches, remaining_batches)

@@ -1,7 +1,5 @@
 """How busy the devices were kept."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

@@ -1,7 +1,5 @@
 """El Che, the cadence: how many batches each rank trains between two averages, anchored at the slowest rank."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """What is known of an epoch once it has been trained."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

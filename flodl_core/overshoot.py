@@ -1,7 +1,5 @@
 """How far a fast rank may stream into the next epoch."""
 
-from __future__ import annotations
-
 
 class OvershootLimit:
     """Batches that a rank may train past its plan for an epoch.

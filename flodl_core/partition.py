@@ -1,7 +1,5 @@
 """How the samples of an epoch are split between ranks."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

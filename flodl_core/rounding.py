@@ -1,7 +1,5 @@
 """Rounding half away from zero: Python's ``round`` goes half to even, which deals two equal ranks unlike counts."""
 
-from __future__ import annotations
-
 import math
 
 

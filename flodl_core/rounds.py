@@ -1,7 +1,7 @@
 """Rounds: how long one lasts, and when a worker's window in it ends."""
 
-from __future__ import annotations
-
+import math
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,6 +14,17 @@ _SLACK = 0.3
 """The deadline may differ from anchor x slowest by this share of it, either way."""
 
 _GRID_SIZE = 25
+
+NO_COUNT = sys.maxsize
+"""Count of a window that only its deadline ends."""
+
+NO_COUNT = 1 << 62
+"""A count that no window reaches: for rounds that go by their deadline alone."""
+
+
+def batches_within(deadline_ms: float, batch_ms: float) -> int:
+    """Batches that a rank of ``batch_ms`` does before the deadline: those of which ``_MIN_FIT`` fits, at least one."""
+    return max(1, int(np.floor(deadline_ms / batch_ms - _MIN_FIT)) + 1)
 
 
 def choose_deadline_ms(ms_per_batch: Sequence[float], *, anchor: int, average_ms: float) -> float:
@@ -66,11 +77,22 @@ def _waste(ms: NDArray[np.float64], deadlines: NDArray[np.float64], average_ms: 
     return lost
 
 
+def batches_within(deadline_ms: float, batch_ms: float) -> int:
+    """Batches that a rank does in a round: those of which 0.7 fit before the deadline, and at least one.
+
+    Raises:
+        ValueError: ``batch_ms`` is not positive.
+    """
+    if batch_ms <= 0:
+        raise ValueError(f"batch_ms must be positive, not {batch_ms}")
+    return max(1, math.floor(deadline_ms / batch_ms - _MIN_FIT) + 1)
+
+
 class Window:
     """One rank's part of a round.
 
-    With a deadline, batches are started while 0.7 of the next fits into the remaining busy time; without one, until
-    their count is reached. At least one is always started: a rank too slow for the round must still be measured.
+    Batches are started until their count is reached and, where there is a deadline, while 0.7 of the next fits into
+    the remaining busy time. At least one is always started: a rank too slow for the round must still be measured.
 
     Owner: the worker.
     """
@@ -82,8 +104,8 @@ class Window:
 
         Args:
             round: The round that it belongs to.
-            deadline_ms: Busy time to fill, or None to go by count.
-            count: Batches to do where there is no deadline.
+            deadline_ms: Busy time to fill, or None to go by count alone.
+            count: Most batches to do; ``NO_COUNT`` to go by the deadline alone.
         """
         self.round = round
         self.deadline_ms = deadline_ms
@@ -100,6 +122,6 @@ class Window:
         """Whether to start another batch, expected to take ``batch_ms``."""
         if self.num_batches == 0:
             return True
-        if self.deadline_ms is None:
-            return self.num_batches < self.count
-        return self.busy_ms + _MIN_FIT * batch_ms <= self.deadline_ms
+        if self.num_batches >= self.count:
+            return False
+        return self.deadline_ms is None or self.busy_ms + _MIN_FIT * batch_ms <= self.deadline_ms

@@ -1,7 +1,5 @@
 """When a rank has to wait for the next average because it runs away from the slowest."""
 
-from __future__ import annotations
-
 
 def is_too_far_ahead(batches_in_round: int, slowest_in_round: int, max_batch_diff: int | None) -> bool:
     """Whether a rank is more than ``max_batch_diff`` batches ahead of the slowest.
