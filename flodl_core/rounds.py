@@ -1,7 +1,6 @@
 """Rounds: how long one lasts, and when a worker's window in it ends."""
 
 import math
-import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,16 +14,8 @@ _SLACK = 0.3
 
 _GRID_SIZE = 25
 
-NO_COUNT = sys.maxsize
-"""Count of a window that only its deadline ends."""
-
 NO_COUNT = 1 << 62
 """A count that no window reaches: for rounds that go by their deadline alone."""
-
-
-def batches_within(deadline_ms: float, batch_ms: float) -> int:
-    """Batches that a rank of ``batch_ms`` does before the deadline: those of which ``_MIN_FIT`` fits, at least one."""
-    return max(1, int(np.floor(deadline_ms / batch_ms - _MIN_FIT)) + 1)
 
 
 def choose_deadline_ms(ms_per_batch: Sequence[float], *, anchor: int, average_ms: float) -> float:
