@@ -56,7 +56,7 @@ def _describe(detail: ErrorDetails) -> str:
         case "tuple_type" if name == "devices":
             return f"{name} {_DEVICES_HINT}, not {value!r}"
         case kind if kind in _EXPECTED:
-            return f"{name} {_EXPECTED[kind].format(**detail.get('ctx', {}))}, not {value!r}"
+            return f"{name} {_EXPECTED[kind].format(**_limits(detail))}, not {value!r}"
     return f"{name}: {detail['msg']}, not {value!r}"
 
 
@@ -71,6 +71,11 @@ def unknown_parameter(name: str) -> str:
 def _field_name(location: Sequence[int | str]) -> str:
     head, *rest = location
     return str(head) + "".join(f"[{part}]" for part in rest if isinstance(part, int))
+
+
+def _limits(detail: ErrorDetails) -> dict[str, str]:
+    limits = detail.get("ctx", {})
+    return {name: f"{limit:g}" if isinstance(limit, float) else str(limit) for name, limit in limits.items()}
 
 
 def _choices(detail: ErrorDetails) -> str:
