@@ -1,12 +1,17 @@
-"""What holds for every test: it cleans up after itself, and GPU tests are skipped where there is no GPU."""
+"""What holds for every test: it cleans up after itself, is not timed, and needs a GPU only where it says so."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 
 from tests.leaks import nothing_left_behind
 
 __all__ = ["nothing_left_behind"]
+
+# A slow machine is not a failure. All else as hypothesis has it, here or in continuous integration.
+settings.register_profile("flodl", settings.default, deadline=None)
+settings.load_profile("flodl")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
