@@ -19,8 +19,7 @@ def chunk_batches(
     rank could do ``want`` = T x own rate - its own in flight. It takes half of that at a time, since speeds are
     estimates. Of the last batches it takes one more if that is done by T plus one batch of the fastest rank (half of
     one, where the rank has something to do and may be asked again): that is about when another would have done it.
-    Rounding ``want`` to the nearest instead leaves like ranks idle while one of them does all the leftovers, up to two
-    batches late.
+    Rounding ``want`` to the nearest instead leaves like ranks idle while one of them does all the leftovers.
 
     Args:
         remaining_batches: Batches left in the pool.

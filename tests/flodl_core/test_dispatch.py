@@ -61,7 +61,7 @@ def _best_makespan_ms(ms_per_batch: list[float], num_batches: int) -> float:
 
 @given(st.lists(st.floats(0.5, 10.0), min_size=1, max_size=8), st.integers(1, 200), st.integers(1, 20))
 @example([5.0] * 8, 3, 10)
-@example([4.99] + [5.0] * 7, 3, 10)
+@example([4.9] + [5.0] * 7, 4, 10)  # rounding to the nearest has the fastest do all four
 @example([1.0, 2.5], 100, 10)
 def test_pool_drains_and_all_ranks_finish_together(ms_per_batch: list[float], num_batches: int, anchor: int) -> None:
     run = GreedyRun(ms_per_batch, num_batches, anchor)
