@@ -5,6 +5,7 @@ dimensions, each dimension as a big-endian 32-bit integer, then the elements in 
 """
 
 import gzip
+import math
 import zlib
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def read_idx(path: Path, *, num_dims: int) -> NDArray[np.uint8]:
         )
     shape = tuple(int(size) for size in np.frombuffer(data, dtype=">u4", count=num_dims, offset=4))
     elements = np.frombuffer(data, dtype=np.uint8, offset=header_bytes)
-    expected = int(np.prod(shape, dtype=np.int64))
+    expected = math.prod(shape)
     if elements.size != expected:
         raise DataError(
             f"{path} must hold {expected} bytes for shape {shape}, and holds {elements.size}: fetch it again"

@@ -1,0 +1,56 @@
+"""From an error to what the caller sees of it: one line on standard error, and an exit code."""
+
+from pydantic import ValidationError
+from typer import TyperException
+
+from flodl_store.errors import HomeError
+from flodl_store.params_errors import describe_errors
+
+RUN_FAILED = 1
+CALLER_CAN_MEND = 2
+# A shell's convention: 128 and the signal's number.
+SIGNAL_BASE = 128
+
+
+class CliError(Exception):
+    """Ends the command with one line.
+
+    Attributes:
+        exit_code: 1 where a run failed, 2 where the caller can mend it.
+    """
+
+    def __init__(self, message: str, *, exit_code: int = CALLER_CAN_MEND) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class Interrupted(BaseException):
+    """A signal came before training began. No Exception, so that no recipe's code swallows it.
+
+    Attributes:
+        signum: The signal.
+    """
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
+
+
+def explain(error: Exception) -> tuple[str, int]:
+    """The line to print for ``error``, without its prefix, and the exit code."""
+    match error:
+        case CliError():
+            return str(error), error.exit_code
+        case ValidationError():
+            return describe_errors(error), CALLER_CAN_MEND
+        case HomeError():
+            return str(error), CALLER_CAN_MEND
+        case TyperException():
+            return error.format_message(), error.exit_code
+    return f"{one_line(error)} (a fault of flodl's: please report it)", RUN_FAILED
+
+
+def one_line(error: BaseException) -> str:
+    """The kind of an error and the first line of its text."""
+    text = next(iter(str(error).strip().splitlines()), "")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

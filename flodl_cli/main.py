@@ -1,0 +1,60 @@
+"""The ``flodl`` command: its options as a whole, and the one place where errors become lines and exit codes."""
+
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from flodl_cli.failures import SIGNAL_BASE, Interrupted, explain
+from flodl_cli.recipes import recipes
+from flodl_cli.train import train
+
+app = typer.Typer(
+    name="flodl",
+    help="Train a PyTorch model on unlike devices.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(train)
+app.command()(recipes)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"flodl {version('flodl')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _flodl(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Args:
+        arguments: Instead of the process's own.
+
+    Returns:
+        The exit code: 0 done, 1 the run failed, 2 the caller can mend it, 130 or 143 interrupted.
+    """
+    try:
+        code = app(args=arguments, prog_name="flodl", standalone_mode=False)
+    except (KeyboardInterrupt, Interrupted) as interruption:
+        signum = interruption.signum if isinstance(interruption, Interrupted) else 2
+        print("flodl: stopped before training began", file=sys.stderr)
+        return SIGNAL_BASE + signum
+    except Exception as error:  # noqa: BLE001 - the top of the program: whatever it is becomes one line
+        line, exit_code = explain(error)
+        if line:  # empty where help was printed, for want of a command
+            print(f"flodl: error: {line}", file=sys.stderr)
+        return exit_code
+    return code if isinstance(code, int) else 0
