@@ -4,21 +4,20 @@ import math
 
 
 def rate(samples_per_s: float) -> str:
-    """Samples per second in three or four characters and a unit: ``950/s``, ``12.3k/s``."""
+    """Samples per second in a few characters: ``950/s``, ``12.3k/s``."""
     return f"{short_count(samples_per_s)}/s"
 
 
 def short_count(number: float) -> str:
     """A count in a few characters: ``950``, ``12.3k``, ``4.5M``."""
-    for limit, divisor, unit in ((1e3, 1.0, ""), (1e6, 1e3, "k"), (math.inf, 1e6, "M")):
-        if abs(number) < limit:
-            return f"{number / divisor:.0f}" if not unit else f"{number / divisor:.1f}{unit}"
-    return str(number)
+    if not math.isfinite(number) or abs(number) < 999.5:
+        return f"{number:.0f}"
+    return f"{number / 1e3:.1f}k" if abs(number) < 999_950 else f"{number / 1e6:.1f}M"
 
 
 def duration(seconds: float) -> str:
     """A time as ``4.2 s``, ``3:05`` or ``1:02:03``."""
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

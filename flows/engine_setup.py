@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from torch import nn
 from torch.optim import Optimizer
 
-from flodl_core import Ddp, DdpBuilder
+from flodl_core import Ddp, DdpBuilder, parse_worker_spec
 from flodl_store.params import RunParams
 from flows.recipes import Recipe
 
@@ -51,7 +51,7 @@ def _set_optional(builder: DdpBuilder, params: RunParams, recipe: Recipe) -> Ddp
     if params.backend is not None:
         builder = builder.backend(params.backend)
     if params.devices is not None:
-        builder = builder.devices(params.devices)
+        builder = builder.devices([parse_worker_spec(device) for device in params.devices])
     if params.max_batch_diff is not None:
         builder = builder.max_batch_diff(params.max_batch_diff)
     if params.max_overshoot is not None:

@@ -25,7 +25,7 @@ def test_otherwise_the_folder_data_is_used(monkeypatch: pytest.MonkeyPatch, tmp_
 
 def test_a_missing_folder_says_what_to_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FLODL_DATA", str(tmp_path))
-    with pytest.raises(DataError, match="no folder .*/mnist: set FLODL_DATA to a folder that holds mnist/ with files"):
+    with pytest.raises(DataError, match=r"no folder .*/mnist: set FLODL_DATA to a folder that holds mnist/ with files"):
         data_folder("mnist", what="files")
 
 

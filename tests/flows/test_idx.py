@@ -65,10 +65,10 @@ def test_a_file_that_is_no_gzip_is_named(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_says_what_to_set(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no file .* set FLODL_DATA"):
+    with pytest.raises(DataError, match=r"no file .* set FLODL_DATA"):
         read_idx(tmp_path / "x.gz", num_dims=2)
 
 
 def test_a_folder_in_the_files_place_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot read .*Is a directory"):
+    with pytest.raises(DataError, match=r"cannot read .*Is a directory"):
         read_idx(tmp_path, num_dims=2)

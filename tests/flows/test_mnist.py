@@ -81,5 +81,5 @@ def test_images_of_another_size_are_named(copied: Path) -> None:
 
 def test_missing_test_data_are_found_out_with_the_training_data(copied: Path) -> None:
     (copied / "t10k-labels-idx1-ubyte.gz").unlink()
-    with pytest.raises(DataError, match="no file .*t10k-labels"):
+    with pytest.raises(DataError, match=r"no file .*t10k-labels"):
         mlp.dataset()

@@ -1,0 +1,42 @@
+"""A signal in the middle of a run, as a shell sends it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flodl_core import TrainedState
+
+LIMIT_S = 120
+PROGRAM = [sys.executable, "-c", "import sys; from flodl_cli.main import main; sys.exit(main())"]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("policy", ["sync", "cadence"])
+def test_what_was_trained_is_saved(signum: signal.Signals, policy: str, home: Path) -> None:
+    arguments = ["train", "digits", "--devices", "cpu,cpu@1.5", "--epochs", "100000", "--policy", policy, "--json"]
+    with subprocess.Popen([*PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            told = next(line for line in process.stderr if line.startswith("epoch 1/100000"))
+            process.send_signal(signum)
+            out, err = process.communicate(timeout=LIMIT_S)
+        finally:
+            process.kill()
+    assert told
+    assert process.returncode == 128 + signum
+    assert "flodl: stopping; what has been trained is saved" in err
+    assert "Traceback" not in err
+    result = json.loads(out)
+    assert result["status"] == "cancelled"
+    assert 1 <= result["epochs"] < 100000
+    assert result["num_samples"] > 0
+    assert result["eval"]["accuracy"] > 0.5
+    TrainedState.load(result["state_path"])
+    (folder,) = (home / "artifacts").iterdir()
+    assert json.loads((folder / "run.json").read_text())["status"] == "cancelled"
