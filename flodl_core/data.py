@@ -1,0 +1,230 @@
+"""Datasets: from what users have to batches by index, and which sample comes when."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence, Sized
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
+
+from flodl_core.errors import DatasetError
+
+Batch = Any
+"""A tensor, or tuples, lists and dicts of tensors, nested."""
+
+
+@runtime_checkable
+class BatchDataSet(Protocol):
+    """A dataset that gives whole batches."""
+
+    def __len__(self) -> int:
+        """Number of samples."""
+
+    def get_batch(self, indices: Tensor) -> Batch:
+        """The samples at ``indices`` (int64, shape (n,)) as one batch. Called from several threads at once."""
+
+
+class BatchSource(Protocol):
+    """What workers read batches from. Shared by all of them."""
+
+    loads_slowly: bool
+    """Whether batches should be loaded ahead, by a thread of its own for each worker."""
+
+    def __len__(self) -> int: ...
+
+    def get(self, indices: Tensor) -> Batch:
+        """The samples at ``indices`` as one batch."""
+
+
+class _TensorSource:
+    """Tensors that share their first dimension: one gather per tensor and batch."""
+
+    loads_slowly = False
+
+    def __init__(self, tensors: Any) -> None:
+        self._tensors = tensors
+        sizes = {tensor.shape[0] if tensor.dim() else 0 for tensor in _leaves(tensors)}
+        if len(sizes) != 1:
+            raise DatasetError(f"the tensors of a dataset must have the same first dimension, not {sorted(sizes)}")
+        self._size = sizes.pop()
+
+    def __len__(self) -> int:
+        return self._size
+
+    def get(self, indices: Tensor) -> Batch:
+        return _map(self._tensors, lambda tensor: tensor.index_select(0, indices))
+
+
+class _BatchSource:
+    """A user's own ``BatchDataSet``."""
+
+    loads_slowly = False
+
+    def __init__(self, dataset: BatchDataSet) -> None:
+        self._dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def get(self, indices: Tensor) -> Batch:
+        return self._dataset.get_batch(indices)
+
+
+class _SampleSource:
+    """A map-style dataset, sample by sample."""
+
+    loads_slowly = True
+
+    def __init__(self, dataset: "Dataset[Any]", collate_fn: Callable[[list[Any]], Batch]) -> None:
+        self._dataset = dataset
+        self._collate_fn = collate_fn
+
+    def __len__(self) -> int:
+        return len(self._dataset) if isinstance(self._dataset, Sized) else 0
+
+    def get(self, indices: Tensor) -> Batch:
+        return self._collate_fn([self._dataset[i] for i in indices.tolist()])
+
+
+def as_source(dataset: object, collate_fn: Callable[[list[Any]], Batch] | None = None) -> BatchSource:
+    """Make batches of whatever the user gave.
+
+    Args:
+        dataset: A ``BatchDataSet``; a tensor or a tuple, list or dict of tensors; a ``TensorDataset``; or anything with
+            ``__len__`` and ``__getitem__``.
+        collate_fn: Joins samples of the last kind; default ``torch.utils.data.default_collate``.
+
+    Raises:
+        DatasetError: The dataset is empty, its tensors do not match, or it is of another kind.
+    """
+    source = _source(dataset, collate_fn)
+    if len(source) == 0:
+        raise DatasetError("the dataset is empty: there is nothing to train on")
+    return source
+
+
+def _source(dataset: object, collate_fn: Callable[[list[Any]], Batch] | None) -> BatchSource:
+    if isinstance(dataset, IterableDataset):
+        raise DatasetError("an IterableDataset has no length and no order to share out: use a map-style dataset")
+    if isinstance(dataset, BatchDataSet):
+        return _BatchSource(dataset)
+    if collate_fn is None:
+        if isinstance(dataset, TensorDataset):
+            return _TensorSource(tuple(dataset.tensors))
+        if _is_tensors(dataset):
+            return _TensorSource(dataset)
+    if hasattr(dataset, "__getitem__") and isinstance(dataset, Sized):
+        return _SampleSource(dataset, collate_fn or default_collate)  # type: ignore[arg-type]  # duck-typed on purpose
+    raise DatasetError(
+        f"a dataset must be tensors, or have __len__ and either get_batch or __getitem__: {type(dataset).__name__} has not"
+    )
+
+
+def _is_tensors(dataset: object) -> bool:
+    if isinstance(dataset, Mapping):
+        return bool(dataset) and all(isinstance(value, Tensor) for value in dataset.values())
+    if isinstance(dataset, tuple):
+        return bool(dataset) and all(isinstance(value, Tensor) for value in dataset)
+    return isinstance(dataset, Tensor)
+
+
+def _map(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
+    if isinstance(batch, Tensor):
+        return change(batch)
+    if isinstance(batch, Mapping):
+        return {key: _map(value, change) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(_map(value, change) for value in batch))
+    if isinstance(batch, tuple | list):
+        return type(batch)(_map(value, change) for value in batch)
+    return batch
+
+
+def _leaves(tensors: Any) -> Sequence[Tensor]:
+    if isinstance(tensors, Tensor):
+        return [tensors]
+    return list(tensors.values()) if isinstance(tensors, Mapping) else list(tensors)
+
+
+def move(batch: Batch, device: torch.device) -> Batch:
+    """The batch with every tensor on ``device``; what is not a tensor stays as it is."""
+    return _map(batch, lambda tensor: tensor.to(device, non_blocking=True))
+
+
+class Permutations:
+    """The order of samples in each epoch, derived from (seed, epoch) alone and computed once for all workers.
+
+    Args:
+        seed: The run's seed.
+        num_samples: Samples in the dataset.
+    """
+
+    KEPT = 3
+
+    def __init__(self, *, seed: int, num_samples: int) -> None:
+        self._seed = seed
+        self._num_samples = num_samples
+        self._lock = threading.Lock()
+        self._orders: dict[int, Tensor] = {}
+
+    def indices(self, *, epoch: int, offset: int, size: int) -> Tensor:
+        """Dataset indices at these positions of the epoch's permutation: int64, shape (size,)."""
+        order = self._orders.get(epoch)
+        if order is None:
+            with self._lock:
+                order = self._orders.get(epoch)
+                if order is None:
+                    order = self._make(epoch)
+        return order[offset : offset + size]
+
+    def _make(self, epoch: int) -> Tensor:
+        generator = torch.Generator()
+        # 2654435761 is Knuth's multiplier: seeds and epochs near each other give unlike streams
+        generator.manual_seed((self._seed * 2654435761 + epoch) % 2**63)
+        order = torch.randperm(self._num_samples, generator=generator)
+        self._orders[epoch] = order
+        for old in [known for known in self._orders if known <= epoch - self.KEPT]:
+            del self._orders[old]
+        return order
+
+
+class Loader:
+    """One worker's way to its batches. Slow sources are read one batch ahead, by a thread of the loader's own.
+
+    Args:
+        source: Shared by all workers.
+        permutations: Shared by all workers.
+        device: Where batches go.
+        name: Prefix of the thread's name.
+    """
+
+    def __init__(self, source: BatchSource, permutations: Permutations, *, device: torch.device, name: str) -> None:
+        self._source = source
+        self._permutations = permutations
+        self._device = device
+        self._ahead: tuple[tuple[int, int, int], Future[Batch]] | None = None
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=name) if source.loads_slowly else None
+
+    def fetch(self, *, epoch: int, offset: int, size: int) -> Batch:
+        """The batch at these positions of the epoch's permutation, on the device."""
+        key = (epoch, offset, size)
+        ahead, self._ahead = self._ahead, None
+        batch = ahead[1].result() if ahead is not None and ahead[0] == key else self._load(key)
+        return move(batch, self._device)
+
+    def read_ahead(self, *, epoch: int, offset: int, size: int) -> None:
+        """Start loading the batch that will probably be fetched next. Does nothing where loading is fast."""
+        if self._pool is not None:
+            key = (epoch, offset, size)
+            self._ahead = (key, self._pool.submit(self._load, key))
+
+    def _load(self, key: tuple[int, int, int]) -> Batch:
+        epoch, offset, size = key
+        return self._source.get(self._permutations.indices(epoch=epoch, offset=offset, size=size))
+
+    def close(self) -> None:
+        """End the loader's thread. May be called twice."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)

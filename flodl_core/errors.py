@@ -1,0 +1,75 @@
+"""Every error that flodl_core raises on purpose."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class FlodlError(Exception):
+    """Root of flodl's errors."""
+
+
+class ConfigError(FlodlError, ValueError):
+    """A run was asked for with a value that cannot work; the message says what would."""
+
+
+class DatasetError(FlodlError, ValueError):
+    """A dataset is empty, has parts of unequal length or is of a kind that cannot be read."""
+
+
+class ModelError(FlodlError, ValueError):
+    """A model cannot be replicated: no trainable parameter, a lazy one, or replicas that differ."""
+
+
+class StateError(FlodlError, ValueError):
+    """A state file or a state does not fit the model that it is loaded into."""
+
+
+class ChannelClosed(FlodlError):
+    """A message was sent into a channel whose other side has ended."""
+
+
+class NonFiniteError(FlodlError, ArithmeticError):
+    """Training produced NaN or infinite parameters, and no finite replica was left to go on from."""
+
+
+class TrainFnError(FlodlError, TypeError):
+    """``train_fn`` returned something that cannot be trained on."""
+
+
+class AveragingError(FlodlError):
+    """An average failed while it was computed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFailure:
+    """One worker that ended with an exception.
+
+    Attributes:
+        rank: The worker's rank.
+        error: What it raised, with its traceback.
+        traceback: The formatted traceback, for logs and for workers in other processes.
+    """
+
+    rank: int
+    error: BaseException
+    traceback: str
+
+    def __str__(self) -> str:
+        text = str(self.error).strip()
+        return f"rank {self.rank}: {type(self.error).__name__}" + (f": {text}" if text else "")
+
+
+class WorkerError(FlodlError):
+    """The run failed: a worker raised and no survivor was left, or a callback of the run raised.
+
+    Attributes:
+        failures: Every worker that failed, in the order in which they did.
+    """
+
+    def __init__(self, message: str, failures: Sequence[WorkerFailure] = ()) -> None:
+        super().__init__(message)
+        self.failures = tuple(failures)
+
+
+class WorkerFailureWarning(UserWarning):
+    """Some workers failed; the returned state is the average of those that did not."""

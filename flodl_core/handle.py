@@ -1,0 +1,125 @@
+"""``DdpHandle``: what the owner of a run holds."""
+
+import warnings
+import weakref
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Self
+
+from flodl_core.epoch_metrics import EpochMetrics
+from flodl_core.errors import FlodlError, WorkerError, WorkerFailure, WorkerFailureWarning
+from flodl_core.events import Event
+from flodl_core.run import Progress, Run
+from flodl_core.trained_state import TrainedState
+
+LEAVE_S = 30.0
+"""How long leaving the context manager waits for batches under way."""
+
+
+class DdpHandle:
+    """A run that goes on in the background.
+
+    As a context manager it stops the run when it is left; so do garbage collection and the interpreter's exit. Its
+    methods may be called from any thread.
+    """
+
+    def __init__(self, run: Run, *, training_meta: Mapping[str, object]) -> None:
+        self._run = run
+        self._training_meta = dict(training_meta)
+        self._finalizer = weakref.finalize(self, run.request_stop)
+
+    @property
+    def world_size(self) -> int:
+        """Number of workers."""
+        return self._run.job.world_size
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Each worker's device, by rank, as given to the builder."""
+        return tuple(str(spec) for spec in self._run.job.specs)
+
+    @property
+    def training_meta(self) -> dict[str, object]:
+        """How the run was set up: plain values, for records."""
+        return dict(self._training_meta)
+
+    @property
+    def status(self) -> str:
+        """``running``, ``completed``, ``cancelled`` or ``failed``."""
+        finish = self._run.finish
+        return "running" if finish is None or not self._run.done.is_set() else finish.status
+
+    @property
+    def failures(self) -> tuple[WorkerFailure, ...]:
+        """Workers that failed so far, in the order in which they did."""
+        return tuple(self._run.coordinator.failures)
+
+    def progress(self) -> Progress:
+        """Where the run stands, at most a few tenths of a second old; exact once it has ended."""
+        return self._run.progress
+
+    def metrics(self) -> Iterator[EpochMetrics]:
+        """Epochs as they end, until training ends. Each epoch is given once, to whichever reader comes first."""
+        return iter(self._run.metrics)
+
+    def poll_metrics(self) -> list[EpochMetrics]:
+        """Epochs that have ended since the last reading, without waiting."""
+        return self._run.metrics.poll()
+
+    def next_metrics(self, timeout_s: float | None = None) -> EpochMetrics | None:
+        """Wait for the next epoch.
+
+        Args:
+            timeout_s: Longest wait in seconds; None waits as long as it takes.
+
+        Returns:
+            The epoch, or None at the end of training or when the time has passed.
+        """
+        return self._run.metrics.next(timeout_s)
+
+    def events(self) -> Iterator[Event]:
+        """What happens, as it happens and in order, until training ends. Each event is given once."""
+        return iter(self._run.events)
+
+    def cancel(self) -> None:
+        """Stop after the batches under way; ``join`` then returns what was trained. Returns at once."""
+        self._run.request_stop()
+
+    def join(self, timeout_s: float | None = None) -> TrainedState:
+        """Wait for the end.
+
+        Args:
+            timeout_s: Longest wait in seconds; None waits as long as it takes.
+
+        Returns:
+            The average of the replicas: of all, after ``cancel`` too; of those that did not fail, with a warning.
+
+        Raises:
+            TimeoutError: Training goes on after ``timeout_s``.
+            WorkerError: No worker survived, or a callback raised; the cause is attached.
+        """
+        if not self._run.done.wait(timeout_s):
+            raise TimeoutError(f"training still goes on after {timeout_s:g} s: call cancel() to stop it")
+        finish = self._run.finish
+        assert finish is not None, "a run that is done has finished"
+        if finish.error is not None:
+            kind = "" if isinstance(finish.error, FlodlError) else f"{type(finish.error).__name__}: "
+            raise WorkerError(f"the run failed: {kind}{finish.error}", self.failures) from finish.error
+        state = self._run.state
+        if state is None:
+            first = self.failures[0]
+            raise WorkerError(f"the run failed: {first}", self.failures) from first.error
+        if self.failures:
+            lost = "; ".join(str(failure) for failure in self.failures)
+            warnings.warn(f"the state is the average of the workers that survived ({lost})", WorkerFailureWarning, 2)
+        return state
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.cancel()
+        if not self._run.done.wait(LEAVE_S) and error is None:
+            raise TimeoutError(f"a batch has not ended {LEAVE_S:g} s after the run was cancelled")

@@ -1,0 +1,85 @@
+"""Everything that a run needs to know, as the builder leaves it."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from flodl_core.data import BatchSource
+from flodl_core.devices import WorkerSpec
+from flodl_core.epoch_metrics import EpochMetrics
+from flodl_core.learning_rate import Schedule
+from flodl_core.local_coordinator import LocalOptions
+from flodl_core.policies import ApplyPolicy, AverageBackend, NonFinitePolicy
+
+if TYPE_CHECKING:
+    from flodl_core.trainer import WorkerContext
+
+ModelFactory = Callable[[torch.device], nn.Module]
+OptimFactory = Callable[[Any], Optimizer]
+TrainFn = Callable[[Any, Any], Tensor]
+EvalFn = Callable[[Any], Mapping[str, float]]
+SchedulerFactory = Callable[[int], Schedule]
+EpochFn = Callable[[int, "WorkerContext"], None]
+MetricsFn = Callable[[EpochMetrics], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A validated run. The builder's methods of the same names say what each field means."""
+
+    model_factory: ModelFactory
+    optim_factory: OptimFactory
+    train_fn: TrainFn
+    source: BatchSource
+    batch_size: int
+    num_epochs: int
+    policy: ApplyPolicy
+    backend: AverageBackend
+    specs: tuple[WorkerSpec, ...]
+    devices: tuple[torch.device, ...]
+    options: LocalOptions
+    lr_scale_ratio: float
+    scheduler: SchedulerFactory | None
+    max_grad_norm: float | None
+    epoch_fn: EpochFn | None
+    eval_fn: EvalFn | None
+    metrics_fn: MetricsFn | None
+    on_nonfinite: NonFinitePolicy
+    seed: int
+    epoch_size: int
+
+    @property
+    def world_size(self) -> int:
+        """Number of workers."""
+        return len(self.specs)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is but one worker, and so nothing to average."""
+        return self.world_size == 1
+
+    @property
+    def is_sync(self) -> bool:
+        """Whether workers run the loop that averages gradients (or nothing, on a single device)."""
+        return self.is_single or self.policy is ApplyPolicy.SYNC
+
+    @property
+    def meets(self) -> bool:
+        """Whether workers average at a rendezvous."""
+        return not self.is_single and self.backend is AverageBackend.GLOO
+
+    def keeps_epoch(self, epoch: int) -> bool:
+        """Whether the state at the end of the epoch is needed: to evaluate, or as the run's result."""
+        return self.eval_fn is not None or epoch == self.num_epochs - 1
+
+    def make_optimizer(self, model: nn.Module) -> Optimizer:
+        """Call ``optim_factory`` with the trainable parameters, or with the model where it asks for that by name."""
+        names = list(inspect.signature(self.optim_factory).parameters)
+        if names and names[0] == "model":
+            return self.optim_factory(model)
+        return self.optim_factory([param for param in model.parameters() if param.requires_grad])

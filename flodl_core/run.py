@@ -1,0 +1,365 @@
+"""A run under way: its threads, and the loop that serves the coordinator.
+
+Threads: ``ddp-coordinator`` (the loop here), ``ddp-worker-<rank>`` (daemon: a ``train_fn`` that hangs cannot be
+joined), ``ddp-averager`` and ``ddp-callbacks``. Order of shutdown: the coordinator tells the workers to end; the loop
+finishes when the last of them has; it joins their threads, then the averager, then the callbacks; then the feeds close
+and ``done`` is set.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from flodl_core.averaging import Averager, divergence
+from flodl_core.background import BackgroundThread
+from flodl_core.channel import ThreadChannel
+from flodl_core.commands import CloseMeetings, Command, ComputeAverage, Emit, EpochReady, Finish, Send, StopMeetings
+from flodl_core.coordinator import Coordinator, RunPlan
+from flodl_core.data import Permutations
+from flodl_core.devices import device_label, device_summary, intra_op_threads
+from flodl_core.epoch_metrics import EpochMetrics
+from flodl_core.errors import ChannelClosed
+from flodl_core.events import Event, WorkerLost
+from flodl_core.feed import Feed
+from flodl_core.job import Job
+from flodl_core.learning_rate import scale_for
+from flodl_core.local_coordinator import LocalCoordinator
+from flodl_core.local_worker import LocalWorker
+from flodl_core.meetings import Contribution, GradientMeeting, MeetingResult, ParameterMeeting
+from flodl_core.messages import Averaged, CallbackFailed, Shutdown, StopRequested, ToCoordinator, ToWorker
+from flodl_core.rendezvous import Rendezvous
+from flodl_core.replica import Replica, ReplicaState
+from flodl_core.run_book import RunTotals
+from flodl_core.sync_coordinator import SyncCoordinator
+from flodl_core.sync_worker import SyncWorker
+from flodl_core.trained_state import TrainedState
+from flodl_core.trainer import build_model
+from flodl_core.worker import WorkerSeat, run_worker
+
+log = logging.getLogger(__name__)
+
+IDLE_S = 0.25
+"""Longest sleep of the loop: how soon it sees that the main thread has ended."""
+PROGRESS_S = 0.1
+"""How often ``progress`` is brought up to date."""
+JOIN_S = 5.0
+"""How long ended workers' threads are waited for."""
+MAX_EVENTS = 200_000
+"""Events kept for an owner that does not read them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where a run stands.
+
+    Attributes:
+        epoch: The lowest epoch of which a sample has not been trained; ``num_epochs`` at the end.
+        epoch_samples: Samples of it that have been.
+        epoch_size: Samples in an epoch.
+        num_epochs: Epochs planned.
+        totals: What the run has done so far.
+        rank_speeds: Samples per second of busy time, by rank; 0 before a rank's first batch.
+        num_syncs: Averages taken.
+        anchor: Batches that the slowest rank does in a round.
+        loss: Mean over all samples of the epochs reported so far's last, or NaN.
+    """
+
+    epoch: int
+    epoch_samples: int
+    epoch_size: int
+    num_epochs: int
+    totals: RunTotals
+    rank_speeds: tuple[float, ...]
+    num_syncs: int
+    anchor: int
+    loss: float
+
+
+class Run:
+    """Made by the caller's thread, then served by the coordinator's. Public methods may be called from any thread.
+
+    Args:
+        job: What to run.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.metrics: Feed[EpochMetrics] = Feed()
+        self.events: Feed[Event] = Feed(MAX_EVENTS)
+        self.done = threading.Event()
+        self.finish: Finish | None = None
+        self.state: TrainedState | None = None
+        self._outer_threads = torch.get_num_threads()
+        self._initial = self._build_initial()
+        self._replica = Replica(self._initial)  # after this the initial model serves to evaluate and to publish
+        self._inbox: ThreadChannel[ToCoordinator] = ThreadChannel()
+        self._inboxes: list[ThreadChannel[ToWorker]] = [ThreadChannel() for _ in job.specs]
+        self._gradients = GradientMeeting()
+        self._rendezvous = self._make_rendezvous() if job.meets else None
+        self._averager = Averager()
+        self._averaging = BackgroundThread("ddp-averager", on_error=self._on_background_error)
+        self._callbacks = BackgroundThread("ddp-callbacks", on_error=self._on_background_error)
+        self._thread = threading.Thread(target=self._serve, name="ddp-coordinator")
+        self._workers: list[threading.Thread] = []
+        self._stop_requested = threading.Event()
+        self.coordinator = self._make_coordinator()
+        self._last_state: ReplicaState | None = None
+        self._last_loss = float("nan")
+        self._progress = self._make_progress()
+        self._progress_s = 0.0
+
+    # Making
+
+    def _build_initial(self) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.job.seed)
+            return build_model(self.job, self.job.devices[0])
+
+    def _make_rendezvous(self) -> Rendezvous[Contribution, MeetingResult]:
+        if self.job.is_sync:
+            return Rendezvous(range(self.job.world_size), self._gradients)
+        meeting = ParameterMeeting(
+            epoch_size=self.job.epoch_size,
+            num_epochs=self.job.num_epochs,
+            keeps_epoch=self.job.keeps_epoch,
+            post=self._inbox.send,
+        )
+        return Rendezvous(range(self.job.world_size), meeting)
+
+    def _make_coordinator(self) -> Coordinator:
+        job = self.job
+        labels = [
+            device_label(device) + ("" if spec.slowdown == 1.0 else f"@{spec.slowdown:g}")
+            for spec, device in zip(job.specs, job.devices, strict=True)
+        ]
+        plan = RunPlan(
+            devices=tuple(labels), epoch_size=job.epoch_size, batch_size=job.batch_size, num_epochs=job.num_epochs
+        )
+        now_s = time.perf_counter()
+        if job.is_sync:
+            return SyncCoordinator(plan, mediated=not job.meets and not job.is_single, start_s=now_s)
+        return LocalCoordinator(plan, job.options, start_s=now_s)
+
+    def start(self) -> None:
+        """Start all threads; returns at once."""
+        job = self.job
+        tail = f"policy={job.policy} backend={job.backend}" if not job.is_single else "single device"
+        log.info("%s", device_summary(job.specs, job.devices, tail=tail))
+        scale = scale_for(job.world_size, job.lr_scale_ratio)
+        if scale != 1.0:
+            log.info("lr scaled by %.2f (lr_scale_ratio=%g, world size %d)", scale, job.lr_scale_ratio, job.world_size)
+        torch.manual_seed(job.seed)
+        torch.set_num_threads(intra_op_threads(job.devices))
+        permutations = Permutations(seed=job.seed, num_samples=len(job.source))
+        for rank in range(job.world_size):
+            seat = WorkerSeat(
+                rank=rank,
+                job=job,
+                initial=self._initial,  # not written to before every worker has taken part in an average
+                permutations=permutations,
+                inbox=self._inboxes[rank],
+                outbox=self._inbox,
+                rendezvous=self._rendezvous,
+            )
+            self._workers.append(self._worker_thread(seat))
+        self._averaging.start()
+        self._callbacks.start()
+        for thread in (*self._workers, self._thread):
+            thread.start()
+
+    def _worker_thread(self, seat: WorkerSeat) -> threading.Thread:
+        make: Callable[[WorkerSeat], SyncWorker | LocalWorker] = SyncWorker if self.job.is_sync else LocalWorker
+        return threading.Thread(target=run_worker, args=(seat, make), name=f"ddp-worker-{seat.rank}", daemon=True)
+
+    # The owner's side
+
+    def request_stop(self) -> None:
+        """Let the run end after the batch under way. May be called twice, and after the end."""
+        if not self._stop_requested.is_set():
+            self._stop_requested.set()
+            try:
+                self._inbox.send(StopRequested())
+            except ChannelClosed:
+                log.debug("stop requested after the end")
+
+    @property
+    def progress(self) -> Progress:
+        """Where the run stands, at most a few tenths of a second old."""
+        return self._progress
+
+    # The loop
+
+    def _serve(self) -> None:
+        try:
+            self._execute(self.coordinator.start())
+            while self.finish is None:
+                self._serve_once()
+        except BaseException as error:
+            log.exception("the coordinator failed")
+            self.finish = Finish(status="failed", payload=None, error=error)
+            self._abandon()
+        finally:
+            self._wind_up()
+
+    def _serve_once(self) -> None:
+        message = self._inbox.receive(self._wait_s())
+        now_s = time.perf_counter()
+        if message is not None:
+            self._execute(self.coordinator.handle(message, now_s))
+        deadline_s = self.coordinator.next_deadline_s
+        if deadline_s is not None and deadline_s <= now_s:
+            self._execute(self.coordinator.tick(now_s))
+        if now_s - self._progress_s >= PROGRESS_S:
+            self._progress, self._progress_s = self._make_progress(), now_s
+            if not threading.main_thread().is_alive():
+                self.request_stop()
+
+    def _wait_s(self) -> float:
+        deadline_s = self.coordinator.next_deadline_s
+        if deadline_s is None:
+            return IDLE_S
+        return min(IDLE_S, max(0.0, deadline_s - time.perf_counter()))
+
+    def _execute(self, commands: list[Command]) -> None:
+        for command in commands:
+            match command:
+                case Send():
+                    self._send(command)
+                case Emit():
+                    self._emit(command.event)
+                case EpochReady():
+                    self._on_epoch(command)
+                case ComputeAverage():
+                    self._averaging.submit(lambda command=command: self._average(command))  # type: ignore[misc]
+                case CloseMeetings():
+                    if self._rendezvous is not None and not self.job.is_sync:
+                        self._rendezvous.close()
+                case StopMeetings():
+                    self._gradients.request_stop()
+                case Finish():
+                    self.finish = command
+
+    def _send(self, command: Send) -> None:
+        try:
+            self._inboxes[command.rank].send(command.message)
+        except ChannelClosed:
+            log.debug("rank %d has ended: %s dropped", command.rank, type(command.message).__name__)
+
+    def _emit(self, event: Event) -> None:
+        if isinstance(event, WorkerLost):
+            log.error("worker lost: %s", event.error)
+        self.events.put(event)
+
+    def _on_epoch(self, ready: EpochReady) -> None:
+        self._last_loss = ready.metrics.avg_loss
+        payload = ready.payload if self.job.keeps_epoch(ready.metrics.epoch) else None
+        if payload is not None:
+            assert isinstance(payload, ReplicaState)
+            if not self.job.is_sync and not self.job.meets:
+                payload = payload.clone()  # the averager's own buffers: written again in the next round
+            self._last_state = payload
+        self._callbacks.submit(lambda: self._call_back(ready.metrics, payload))
+
+    # In the averaging thread
+
+    def _average(self, command: ComputeAverage) -> None:
+        start_s = time.perf_counter()
+        states = {rank: _state(snapshot.payload) for rank, snapshot in command.snapshots.items()}
+        mean = self._averager.average(states, command.tally)
+        drift = {} if self.job.is_sync else divergence(states, mean, sorted(command.tally.num_samples))
+        self._inbox.send(
+            Averaged(
+                round=command.round,
+                cost_ms=1e3 * (time.perf_counter() - start_s),
+                wait_ms={},
+                weights=command.tally.num_samples,
+                excluded=command.tally.excluded,
+                discarded_samples=command.tally.discarded_samples,
+                divergence=drift,
+                epochs=command.tally.epochs,
+                global_step=command.tally.global_step,
+                payload=mean,
+            )
+        )
+
+    # In the callbacks' thread
+
+    def _call_back(self, metrics: EpochMetrics, payload: ReplicaState | None) -> None:
+        if self.job.eval_fn is not None and payload is not None:
+            self._replica.load(payload)
+            result = self.job.eval_fn(self._initial)
+            metrics = replace(metrics, eval={name: float(value) for name, value in result.items()})
+        if self.job.metrics_fn is not None:
+            self.job.metrics_fn(metrics)
+        self.metrics.put(metrics)
+
+    def _on_background_error(self, error: BaseException) -> None:
+        log.error("a callback or the averaging failed", exc_info=error)
+        try:
+            self._inbox.send(CallbackFailed(error=error))
+        except ChannelClosed:  # the last callback of a run that has ended otherwise
+            self.finish = replace(self.finish, status="failed", error=error) if self.finish else None
+
+    # The end
+
+    def _abandon(self) -> None:
+        """Let the workers end without a coordinator."""
+        self._gradients.request_stop()
+        for inbox in self._inboxes:
+            with contextlib.suppress(ChannelClosed):
+                inbox.send(Shutdown(hand_in=False))
+                inbox.close()
+        if self._rendezvous is not None:
+            self._rendezvous.close()
+
+    def _wind_up(self) -> None:
+        limit_s = time.perf_counter() + JOIN_S
+        for rank, thread in enumerate(self._workers):
+            thread.join(max(0.0, limit_s - time.perf_counter()))
+            if thread.is_alive():
+                log.error("rank %d does not end: its thread is left behind", rank)
+        self._inbox.close()
+        self._averaging.close()
+        self._callbacks.close()
+        if self._rendezvous is not None:
+            self._rendezvous.close()
+        self._progress = self._make_progress()
+        self._publish()
+        torch.set_num_threads(self._outer_threads)
+        self.metrics.close()
+        self.events.close()
+        self.done.set()
+
+    def _publish(self) -> None:
+        assert self.finish is not None, "winding up follows a finish"
+        final = self.finish.payload if self.finish.payload is not None else self._last_state
+        if final is None or (self.finish.status != "completed" and self.finish.payload is None):
+            return
+        self._replica.load(_state(final))
+        self.state = TrainedState.of(self._initial)
+
+    def _make_progress(self) -> Progress:
+        coordinator = self.coordinator
+        speeds = coordinator.book.rank_speeds()
+        return Progress(
+            epoch=coordinator.current_epoch,
+            epoch_samples=coordinator.epoch_samples_done,
+            epoch_size=self.job.epoch_size,
+            num_epochs=self.job.num_epochs,
+            totals=coordinator.book.totals(),
+            rank_speeds=tuple(speeds.get(rank, 0.0) for rank in range(self.job.world_size)),
+            num_syncs=coordinator.num_syncs,
+            anchor=coordinator.anchor,
+            loss=self._last_loss,
+        )
+
+
+def _state(payload: object) -> ReplicaState:
+    assert isinstance(payload, ReplicaState)
+    return payload

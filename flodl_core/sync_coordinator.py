@@ -1,0 +1,176 @@
+"""Sync: gradients are averaged after every batch, so that the run equals one process on the concatenated batch.
+
+Which samples a rank takes in which round follows from the epoch's size alone, so the coordinator is not in the loop:
+over an all-reduce the ranks meet by themselves; through the CPU it passes gradients to the averaging thread and back.
+A run on a single device is the same with nothing to average.
+"""
+
+from collections import defaultdict
+
+from flodl_core.commands import ComputeAverage, Emit, StopMeetings
+from flodl_core.coordinator import Coordinator, RunPlan
+from flodl_core.errors import NonFiniteError
+from flodl_core.events import SyncEvent
+from flodl_core.messages import (
+    Averaged,
+    BatchesDone,
+    EpochPlan,
+    Snapshot,
+    StartEpoch,
+    ToCoordinator,
+    Update,
+)
+from flodl_core.run_book import STEP_WINDOW_S
+from flodl_core.tally import tally
+
+EPOCHS_AHEAD = 2
+"""Epochs that a worker knows of, so that it never waits for the next."""
+
+
+class SyncCoordinator(Coordinator):
+    """See the module.
+
+    Args:
+        plan: The run.
+        mediated: Whether gradients go through the coordinator (CPU backend).
+        start_s: When the run starts.
+    """
+
+    def __init__(self, plan: RunPlan, *, mediated: bool, start_s: float) -> None:
+        super().__init__(plan, start_s=start_s)
+        self._mediated = mediated
+        self._started_epochs = 0
+        self._done: dict[int, int] = defaultdict(int)
+        self._reported_epoch = -1
+        self._snapshots: dict[int, Snapshot] = {}
+        self._is_computing = False
+        self._pending_syncs = 0
+        self._pending_ms = 0.0
+        self._pending_since_s = start_s
+        self._last_round = 0
+
+    @property
+    def current_epoch(self) -> int:
+        """See ``Coordinator``."""
+        return self._reported_epoch + 1
+
+    @property
+    def epoch_samples_done(self) -> int:
+        """See ``Coordinator``."""
+        return self._done[self.current_epoch] if self.current_epoch < self.plan.num_epochs else 0
+
+    def _on_start(self) -> None:
+        for _ in range(EPOCHS_AHEAD):
+            self._start_epoch()
+
+    def _start_epoch(self) -> None:
+        if self._started_epochs < self.plan.num_epochs and not self.is_stopping:
+            plan = EpochPlan(epoch=self._started_epochs, offset=0, size=self.plan.epoch_size)
+            self._started_epochs += 1
+            self._send_all(StartEpoch(plan=plan))
+
+    def _on_message(self, message: ToCoordinator) -> None:
+        match message:
+            case BatchesDone():
+                self._done[message.epoch] += message.num_samples
+                self._count_syncs(message.round, message.num_syncs, message.sync_ms)
+            case Snapshot():
+                self._snapshots[message.entry.rank] = message
+                self._maybe_compute()
+            case Averaged() if message.epochs:
+                self._on_epoch(message)
+            case Averaged():
+                self._on_gradients(message)
+
+    # Epochs
+
+    def _on_epoch(self, message: Averaged) -> None:
+        """The leading rank has taken the last step of an epoch; its state is everybody's."""
+        self._reported_epoch = message.epochs[-1]
+        self._emit_syncs()
+        self._end_epochs(message.epochs, message.payload)
+        self._start_epoch()
+        if self._reported_epoch == self.plan.num_epochs - 1 and not self.is_stopping:
+            self._shut_down(hand_in=())
+
+    # Gradients through the coordinator
+
+    def _maybe_compute(self) -> None:
+        if self._is_computing or not self._snapshots or self._snapshots.keys() < self.members:
+            return
+        snapshots, self._snapshots = self._snapshots, {}
+        entries = [snapshot.entry for snapshot in snapshots.values()]
+        terms = tally(entries, epochs=(), epoch_size=self.plan.epoch_size)
+        if terms is None:
+            self.callback_error = NonFiniteError("no rank has finite gradients: the training has diverged")
+            self._stop("failed")
+            self._answer(round_=entries[0].round, payload=None, global_step=self.book.global_step, excluded=())
+            return
+        self._is_computing = True
+        self._out.append(ComputeAverage(round=entries[0].round, snapshots=snapshots, tally=terms))
+
+    def _on_gradients(self, message: Averaged) -> None:
+        self._is_computing = False
+        self.book.discarded_samples += message.discarded_samples
+        self._answer(
+            round_=message.round,
+            payload=message.payload,
+            global_step=message.global_step,
+            excluded=message.excluded,
+        )
+
+    def _answer(self, *, round_: int, payload: object, global_step: int, excluded: tuple[int, ...]) -> None:
+        leader = min(self.members, default=0)
+        for rank in sorted(self.members):
+            self._send(
+                rank,
+                Update(
+                    round=round_,
+                    payload=payload,
+                    global_step=global_step,
+                    is_excluded=rank in excluded,
+                    stop=self.is_stopping,
+                    leader=leader,
+                ),
+            )
+
+    # Events
+
+    def _count_syncs(self, round_: int, num_syncs: int, sync_ms: float) -> None:
+        self.num_syncs += num_syncs
+        self._pending_syncs += num_syncs
+        self._pending_ms += sync_ms
+        self._last_round = max(self._last_round, round_)
+        if self._now_s - self._pending_since_s >= STEP_WINDOW_S:
+            self._emit_syncs()
+
+    def _emit_syncs(self) -> None:
+        if self._pending_syncs:
+            self._out.append(
+                Emit(
+                    event=SyncEvent(
+                        time_s=self._time_s,
+                        round=self._last_round,
+                        epoch=None,
+                        global_step=self.book.global_step,
+                        num_syncs=self._pending_syncs,
+                        duration_ms=self._pending_ms,
+                        wait_ms={},
+                        weights={},
+                        divergence={},
+                        excluded=(),
+                        anchor=1,
+                    )
+                )
+            )
+        self._pending_syncs, self._pending_ms, self._pending_since_s = 0, 0.0, self._now_s
+
+    # The end
+
+    def _on_stop(self) -> None:
+        self._out.append(StopMeetings())
+        self._shut_down(hand_in={min(self.members, default=0)})
+
+    def _on_lost(self, rank: int) -> None:
+        self._snapshots.pop(rank, None)
+        self._maybe_compute()

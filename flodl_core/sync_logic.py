@@ -1,0 +1,111 @@
+"""What a worker under the policy sync does next, without tensors, threads or clocks.
+
+Round k of an epoch takes the next ``world_size x batch_size`` samples of its permutation, split evenly; so every rank
+knows everybody's part, and all ranks do the same number of rounds. A stop reaches all of them with the result of one
+round, so that none waits for another that has ended.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+from flodl_core.messages import EpochPlan, Shutdown, StartEpoch, ToWorker
+from flodl_core.partition import equal_sizes
+from flodl_core.worker_logic import BeginEpoch, Exit, Wait
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncBatch:
+    """Compute gradients of these samples, average them with the other ranks', step; then call ``stepped``.
+
+    Attributes:
+        round: Number of the round in the run.
+        epoch: The epoch.
+        offset: First of the rank's samples in the epoch's permutation.
+        size: The rank's samples; with 0 it takes part with weight 0.
+        is_last: Whether the epoch ends with this round.
+    """
+
+    round: int
+    epoch: int
+    offset: int
+    size: int
+    is_last: bool
+
+
+class SyncLogic:
+    """Owned by one worker.
+
+    Args:
+        rank: The worker's rank.
+        world_size: Number of ranks.
+        batch_size: Samples in a rank's full batch.
+    """
+
+    def __init__(self, *, rank: int, world_size: int, batch_size: int) -> None:
+        self._rank = rank
+        self._world_size = world_size
+        self._batch_size = batch_size
+        self._queue: deque[EpochPlan] = deque()
+        self._done = 0
+        self._round = 0
+        self._begun_epoch = -1
+        self._shutdown: Shutdown | None = None
+        self._is_stopped = False
+
+    def handle(self, message: ToWorker) -> None:
+        """Take a message of the coordinator other than ``Update``, which answers a gradient."""
+        match message:
+            case StartEpoch():
+                self._queue.append(message.plan)
+            case Shutdown():
+                self._shutdown = message
+            case _:
+                raise AssertionError(f"{type(message).__name__} has no meaning under sync")
+
+    def next_action(self) -> SyncBatch | BeginEpoch | Wait | Exit:
+        """What to do now."""
+        # alone, nobody waits for this rank: it may end at once; else all end in the round whose result said so
+        may_end = self._is_stopped or not self._queue or self._world_size == 1
+        if self._shutdown is not None and may_end:
+            return Exit(hand_in=self._shutdown.hand_in)
+        if self._is_stopped or not self._queue:
+            return Wait()
+        plan = self._queue[0]
+        if plan.epoch > self._begun_epoch:
+            self._begun_epoch = plan.epoch
+            return BeginEpoch(epoch=plan.epoch)
+        return self._batch(plan, self._done)
+
+    @property
+    def next_batch(self) -> SyncBatch | None:
+        """The batch after the current one, for reading ahead; None where the epoch ends."""
+        after = self._done + self._world_size * self._batch_size
+        return self._batch(self._queue[0], after) if self._queue and after < self._queue[0].size else None
+
+    def _batch(self, plan: EpochPlan, done: int) -> SyncBatch:
+        left = plan.size - done
+        full = self._world_size * self._batch_size
+        if left >= full:
+            before, size = self._rank * self._batch_size, self._batch_size
+        else:
+            sizes = equal_sizes(self._world_size, left)
+            before, size = sum(sizes[: self._rank]), sizes[self._rank]
+        offset = plan.offset + done + before
+        return SyncBatch(round=self._round, epoch=plan.epoch, offset=offset, size=size, is_last=left <= full)
+
+    def active_ranks(self, batch: SyncBatch) -> int:
+        """How many ranks have samples in the batch's round: what it adds to the global step."""
+        return min(self._world_size, self._queue[0].size - self._done) if batch.is_last else self._world_size
+
+    def stepped(self, *, stop: bool) -> None:
+        """The round's step has been taken.
+
+        Args:
+            stop: The round's result told all ranks to end.
+        """
+        self._round += 1
+        self._is_stopped = stop
+        self._done += self._world_size * self._batch_size
+        if self._done >= self._queue[0].size:
+            self._queue.popleft()
+            self._done = 0

@@ -1,0 +1,197 @@
+"""One worker's model, optimizer and batches: what a batch costs and what it does."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from flodl_core.data import Loader, Permutations
+from flodl_core.errors import ConfigError, ModelError, TrainFnError
+from flodl_core.job import Job
+from flodl_core.learning_rate import LearningRate, Schedule, scale_for
+from flodl_core.messages import Scalars
+from flodl_core.replica import Replica, load_initial
+from flodl_core.scalars import ScalarCollector
+
+
+class Trainer:
+    """Owned by one worker's thread, which also makes it.
+
+    Args:
+        job: The run.
+        rank: The worker's rank.
+        initial: The model that all replicas start from; only read.
+        permutations: Shared by all workers.
+    """
+
+    def __init__(self, job: Job, rank: int, *, initial: nn.Module, permutations: Permutations) -> None:
+        self.job = job
+        self.rank = rank
+        self.device = job.devices[rank]
+        self.model = build_model(job, self.device)
+        load_initial(self.model, initial)
+        self.replica = Replica(self.model)
+        self.optimizer = job.make_optimizer(self.model)
+        schedule = job.scheduler(job.world_size) if job.scheduler is not None else None
+        self.lr = LearningRate(self.optimizer, scale=scale_for(job.world_size, job.lr_scale_ratio), schedule=schedule)
+        self.loader = Loader(job.source, permutations, device=self.device, name=f"ddp-loader-{rank}")
+        self.scalars = ScalarCollector()
+        self.context = WorkerContext(self)
+        self.num_updates = 0
+        self._stretch = job.specs[rank].slowdown - 1.0
+        self._losses: list[tuple[Tensor, int]] = []
+
+    def compute(self, *, epoch: int, offset: int, size: int, read_ahead: Callable[[], None]) -> float:
+        """Gradients of one batch.
+
+        Args:
+            epoch: The batch's epoch.
+            offset: Its first position in the epoch's permutation.
+            size: Its samples.
+            read_ahead: Called once the batch is at hand, to start on the next.
+
+        Returns:
+            When work on the batch began, in seconds: the wait for a slow loader is not part of it.
+        """
+        start_s = time.perf_counter()
+        batch = self.loader.fetch(epoch=epoch, offset=offset, size=size)
+        if self.job.source.loads_slowly:
+            start_s = time.perf_counter()
+        read_ahead()
+        with self.scalars:
+            loss = self.job.train_fn(self.model, batch)
+        _check_loss(loss)
+        loss.backward()
+        self._losses.append((loss.detach(), size))
+        return start_s
+
+    def step(self, position: int) -> None:
+        """Clip, set the learning rate for ``position``, step, and clear the gradients."""
+        self.lr.prepare(position)
+        if self.job.max_grad_norm is not None:
+            nn.utils.clip_grad_norm_(self.replica.trainable, self.job.max_grad_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def finish(self, start_s: float) -> tuple[float, float]:
+        """Wait for the device, and for as long as an emulated slow device would take.
+
+        Returns:
+            When the batch ended in seconds, and what it took in milliseconds.
+        """
+        if self.device.type == "cuda":
+            torch.cuda.current_stream(self.device).synchronize()
+        end_s = time.perf_counter()
+        if self._stretch > 0:
+            time.sleep((end_s - start_s) * self._stretch)
+            end_s = time.perf_counter()
+        return end_s, 1e3 * (end_s - start_s)
+
+    def take_report(self) -> tuple[float, Scalars]:
+        """Sum of the losses over samples, and the scalars, since the last time."""
+        losses, self._losses = self._losses, []
+        if self.device.type == "cuda" and losses:
+            values = torch.stack([loss.reshape(()) for loss, _ in losses]).tolist()  # one transfer for all
+        else:
+            values = [float(loss) for loss, _ in losses]
+        return sum(value * size for value, (_, size) in zip(values, losses, strict=True)), self.scalars.take()
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Call the user's ``epoch_fn``.
+
+        Raises:
+            ModelError: It changed which parameters are trainable.
+        """
+        self.context.current_epoch = epoch
+        if self.job.epoch_fn is None:
+            return
+        self.job.epoch_fn(epoch, self.context)
+        if [id(p) for p in self.model.parameters() if p.requires_grad] != [id(p) for p in self.replica.trainable]:
+            raise ModelError("epoch_fn changed requires_grad: which parameters are trained is fixed for a run")
+
+    def forget_optimizer(self) -> None:
+        """Start the optimizer's state afresh, after non-finite numbers went through it."""
+        self.optimizer.state.clear()
+
+    def close(self) -> None:
+        """End what belongs to the trainer. May be called twice."""
+        self.loader.close()
+
+
+def build_model(job: Job, device: torch.device) -> nn.Module:
+    """Call ``model_factory`` and see that it gave a model on the device.
+
+    Raises:
+        ConfigError: It returned something else.
+        ModelError: A parameter is on another device.
+    """
+    model = job.model_factory(device)
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"model_factory must return a torch.nn.Module, not {type(model).__name__}")
+    for name, param in model.named_parameters():
+        if param.device != device:
+            raise ModelError(f"model_factory was asked for {device}, but {name} is on {param.device}")
+    return model
+
+
+def _check_loss(loss: Any) -> None:
+    if not isinstance(loss, Tensor):
+        raise TrainFnError(f"train_fn must return the loss as a scalar tensor, not {type(loss).__name__}")
+    if loss.numel() != 1:
+        raise TrainFnError(f"train_fn must return a scalar loss, not one of shape {tuple(loss.shape)}: take its mean")
+    if not loss.requires_grad:
+        raise TrainFnError("the loss of train_fn has no gradient: it was detached or does not depend on the model")
+
+
+class WorkerContext:
+    """What ``epoch_fn`` sees of its worker. Use it only inside ``epoch_fn``."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self.current_epoch = 0
+        """The epoch that begins."""
+        self.local_step = 0
+        """Batches that this worker has trained."""
+
+    @property
+    def rank(self) -> int:
+        """The worker's rank."""
+        return self._trainer.rank
+
+    @property
+    def device(self) -> torch.device:
+        """The worker's device."""
+        return self._trainer.device
+
+    @property
+    def model(self) -> nn.Module:
+        """The worker's replica."""
+        return self._trainer.model
+
+    @property
+    def current_version(self) -> int:
+        """Averages that the replica has taken."""
+        return self._trainer.num_updates
+
+    @property
+    def current_lr(self) -> float:
+        """Learning rate of the first parameter group, schedule and scale included."""
+        return self._trainer.lr.current
+
+    def set_lr(self, lr: float) -> None:
+        """Set the base learning rate of every parameter group; schedule and scale still apply."""
+        self._trainer.lr.set_base(lr)
+
+    def scale_lr(self, factor: float) -> None:
+        """Multiply the base learning rate of every parameter group."""
+        self._trainer.lr.multiply_base(factor)
+
+    def set_lr_scale(self, scale: float) -> None:
+        """Replace the scale that world size and ``lr_scale_ratio`` gave."""
+        self._trainer.lr.set_scale(scale)
+
+    def set_scheduler(self, schedule: Schedule | None) -> None:
+        """Replace the schedule."""
+        self._trainer.lr.set_schedule(schedule)
