@@ -41,15 +41,15 @@ def _workers(trained: Trained) -> Table:
     table = Table("rank", "device", box=None, pad_edge=False)
     for column in ("samples", "batches", "samples/s", "share"):
         table.add_column(column, justify="right")
-    summary = trained.summary
-    for rank, (device, worker) in enumerate(zip(trained.devices, summary.per_rank, strict=True)):
-        busy_s = worker.busy_ms / 1000
+    totals = trained.totals
+    for rank, device in enumerate(trained.devices):
+        num_samples, busy_s = totals.rank_samples[rank], totals.rank_busy_ms[rank] / 1000
         table.add_row(
             str(rank),
             device,
-            f"{worker.num_samples:,}",
-            f"{worker.num_batches:,}",
-            figures.short_count(worker.num_samples / busy_s) if busy_s > 0 else "-",
-            figures.percent(worker.num_samples / summary.num_samples) if summary.num_samples else "-",
+            f"{num_samples:,}",
+            f"{totals.rank_batches[rank]:,}",
+            figures.short_count(num_samples / busy_s) if busy_s > 0 else "-",
+            figures.percent(num_samples / totals.num_samples) if totals.num_samples else "-",
         )
     return table

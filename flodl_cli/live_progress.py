@@ -1,6 +1,8 @@
 """The bar on a terminal."""
 
+import math
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -21,8 +23,9 @@ class LiveProgress:
     Owner: the thread that trains; there is no thread of its own.
     """
 
-    def __init__(self, console: Console, lines: ProgressLines) -> None:
-        """Draw on ``console``, with ``lines`` above the bar."""
+    def __init__(self, console: Console, lines: ProgressLines, is_stopping: Callable[[], bool]) -> None:
+        """Draw on ``console``, with ``lines`` above the bar; ``is_stopping`` says whether the run was told to end."""
+        self._is_stopping = is_stopping
         self._lines = lines
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._begun_s = time.monotonic()
@@ -45,7 +48,7 @@ class LiveProgress:
     def looked(self, handle: DdpHandle) -> None:
         """Redraw."""
         elapsed_s = time.monotonic() - self._begun_s
-        self._live.update(draw_progress(handle.progress(), elapsed_s, stopping=handle.cancelled), refresh=True)
+        self._live.update(draw_progress(handle.progress(), elapsed_s, stopping=self._is_stopping()), refresh=True)
 
     def epoch_ended(self, metrics: EpochMetrics) -> None:
         """Print the epoch's line above the bar."""
@@ -60,8 +63,8 @@ def draw_progress(progress: Progress, elapsed_s: float, *, stopping: bool) -> Gr
         elapsed_s: Since it started.
         stopping: Whether it was told to.
     """
-    whole = progress.num_epochs * progress.epoch_samples
-    share = min(1.0, progress.total_samples / whole) if whole else 0.0
+    whole = progress.num_epochs * progress.epoch_size
+    share = min(1.0, progress.totals.num_samples / whole)
     epoch = min(progress.epoch + 1, progress.num_epochs)
     bar = Table.grid(padding=(0, 1))
     bar.add_row(
@@ -80,13 +83,11 @@ def eta(share: float, elapsed_s: float) -> str:
 
 
 def _figures(progress: Progress) -> str:
-    rates = "  ".join(
-        f"rank {rank} {figures.rate(value)}" for rank, value in enumerate(progress.per_rank_samples_per_s)
-    )
+    rates = "  ".join(f"rank {rank} {figures.rate(value)}" for rank, value in enumerate(progress.rank_speeds))
     parts = [
-        f"loss {figures.loss(progress.loss)}",
+        f"loss {figures.loss(None if math.isnan(progress.loss) else progress.loss)}",
         rates,
         f"{progress.num_syncs} averages",
-        f"efficiency {figures.percent(progress.capacity_efficiency)}",
+        f"efficiency {figures.percent(progress.totals.capacity_efficiency)}",
     ]
     return "  ".join(parts)

@@ -76,7 +76,7 @@ def _failures_recorded(folder: RunFolder, record: RunRecord) -> Iterator[None]:
 
 
 def _train(prepared: Prepared, folder: RunFolder, signals: StopSignals) -> Trained:
-    with show_progress(Console(stderr=True), prepared.params, folder.run_id) as watcher:
+    with show_progress(Console(stderr=True), prepared.params, folder.run_id, signals.is_requested) as watcher:
         return train(prepared, watcher=watcher, stop_requested=signals.is_requested)
 
 
@@ -101,7 +101,7 @@ def _problem(trained: Trained) -> str | None:
         return " ".join(str(trained.error).split()) or type(trained.error).__name__
     if trained.failures:
         lost = "; ".join(" ".join(str(failure).split()) for failure in trained.failures)
-        return f"{lost}; what the other workers trained is saved"
+        return f"{lost}; the average of the other workers is saved"
     return None
 
 

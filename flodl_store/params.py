@@ -19,30 +19,48 @@ class RunParams(BaseModel):
 
     recipe: str = Field(min_length=1, description="Short name of a recipe, or package.module:attribute")
     devices: tuple[Device, ...] | None = Field(
-        None, min_length=1, description="A worker each: cpu, cuda:0, or cpu@2.5 for one slowed down 2.5 times"
+        default=None, min_length=1, description="A worker each: cpu, cuda:0, or cpu@2.5 for one slowed down 2.5 times"
     )
-    policy: Policy = Field("cadence", description="When the replicas are averaged")
-    backend: Backend | None = Field(None, description="How the replicas are averaged; by default as the devices allow")
-    epochs: int | None = Field(None, ge=1, description="Times that every sample is trained; default from the recipe")
-    batch_size: int | None = Field(None, ge=1, description="Samples in a worker's batch; default from the recipe")
-    seed: int = Field(42, ge=0, lt=2**63, description="Seed of the initial parameters and of the order of the data")
-    lr: float | None = Field(None, gt=0, description="Learning rate of one worker; default from the recipe")
+    policy: Policy = Field(default="cadence", description="When the replicas are averaged")
+    backend: Backend | None = Field(
+        default=None, description="How the replicas are averaged; by default as the devices allow"
+    )
+    epochs: int | None = Field(
+        default=None, ge=1, description="Times that every sample is trained; default from the recipe"
+    )
+    batch_size: int | None = Field(
+        default=None, ge=1, description="Samples in a worker's batch; default from the recipe"
+    )
+    seed: int = Field(
+        default=42, ge=0, lt=2**63, description="Seed of the initial parameters and of the order of the data"
+    )
+    lr: float | None = Field(default=None, gt=0, description="Learning rate of one worker; default from the recipe")
     lr_scale_ratio: float = Field(
-        1.0, ge=0, description="lr is multiplied by 1 + (workers - 1) x ratio; 0 leaves it as it is"
+        default=1.0, ge=0, description="lr is multiplied by 1 + (workers - 1) x ratio; 0 leaves it as it is"
     )
     overhead_target: float = Field(
-        0.03, ge=0.01, le=0.5, description="Share of the compute time that averaging may cost before it gets rarer"
+        default=0.03,
+        ge=0.01,
+        le=0.5,
+        description="Share of the compute time that averaging may cost before it gets rarer",
     )
-    anchor: int = Field(10, ge=1, description="Batches that the slowest worker does between two averages, at first")
-    max_anchor: int = Field(200, ge=1, description="The most that anchor may grow to")
-    max_batch_diff: int | None = Field(None, ge=1, description="Batches that a worker may be ahead of the slowest")
+    anchor: int = Field(
+        default=10, ge=1, description="Batches that the slowest worker does between two averages, at first"
+    )
+    max_anchor: int = Field(default=200, ge=1, description="The most that anchor may grow to")
+    max_batch_diff: int | None = Field(
+        default=None, ge=0, description="Batches that a worker may be ahead of the slowest"
+    )
     max_overshoot: int | None = Field(
-        None, ge=0, description="Batches that a worker may go into the next epoch; by default as averages allow"
+        default=None,
+        ge=0,
+        le=1000,
+        description="Batches that a worker may go into the next epoch; default: as averages allow",
     )
-    max_grad_norm: float | None = Field(None, gt=0, description="Norm to which gradients are clipped")
-    drop_last: bool = Field(False, description="Leave out the last batch of an epoch where it is smaller")
+    max_grad_norm: float | None = Field(default=None, gt=0, description="Norm to which gradients are clipped")
+    drop_last: bool = Field(default=False, description="Leave out the last batch of an epoch where it is smaller")
     on_nonfinite: OnNonfinite = Field(
-        "exclude", description="What happens to a worker whose parameters are NaN or infinite"
+        default="exclude", description="What happens to a worker whose parameters are NaN or infinite"
     )
-    name: str | None = Field(None, min_length=1, max_length=200, description="Name of the run, for people")
-    tags: tuple[Tag, ...] = Field((), max_length=32, description="Words to find the run by")
+    name: str | None = Field(default=None, min_length=1, max_length=200, description="Name of the run, for people")
+    tags: tuple[Tag, ...] = Field(default=(), max_length=32, description="Words to find the run by")

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from flodl_core import DdpBuilder, EpochMetrics, FlodlError, RunSummary, TrainedState, WorkerFailure
+from flodl_core import DdpBuilder, EpochMetrics, FlodlError, RunTotals, TrainedState, WorkerFailure
 from flodl_store.params import RunParams
 from flows.recipes import Recipe
 
@@ -35,7 +35,8 @@ class Trained:
         status: ``failed`` where a worker failed, also if there is an average of the others.
         state: What was trained, or None where nothing is left of it.
         metrics: Of every epoch that was trained to its end.
-        summary: Totals of the run.
+        totals: What the run did, in all and by rank.
+        num_syncs: Averages taken.
         failures: The workers that failed.
         error: Why there is no state, or None.
         devices: Each rank's device, as it was asked for.
@@ -45,7 +46,8 @@ class Trained:
     status: Status
     state: TrainedState | None
     metrics: tuple[EpochMetrics, ...]
-    summary: RunSummary
+    totals: RunTotals
+    num_syncs: int
     failures: tuple[WorkerFailure, ...]
     error: FlodlError | None
     devices: tuple[str, ...]

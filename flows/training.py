@@ -71,16 +71,18 @@ def train(prepared: Prepared, *, watcher: Watcher, stop_requested: Callable[[], 
         watcher.started(handle)
         metrics = _follow(handle, watcher, stop_requested)
         state, error = _join(handle)
+        progress = handle.progress()
         for failure in handle.failures:
             logger.error("rank %d failed\n%s", failure.rank, failure.traceback)
         return Trained(
             status=_status(handle, error),
             state=state,
             metrics=metrics,
-            summary=handle.summary(),
-            failures=tuple(handle.failures),
+            totals=progress.totals,
+            num_syncs=progress.num_syncs,
+            failures=handle.failures,
             error=error,
-            devices=tuple(str(device) for device in handle.devices),
+            devices=handle.devices,
             backend=str(handle.training_meta["backend"]),
         )
 
@@ -115,7 +117,7 @@ def report(
 ) -> TrainResult:
     """Everything that is known of a run that has ended."""
     last = trained.metrics[-1] if trained.metrics else None
-    summary = trained.summary
+    totals = trained.totals
     return TrainResult(
         run_id=run_id,
         attempt=1,
@@ -128,11 +130,11 @@ def report(
         epochs=len(trained.metrics),
         avg_loss=None if last is None else last.avg_loss,
         eval=evaluation,
-        num_samples=summary.num_samples,
-        num_batches=summary.num_batches,
-        num_syncs=summary.num_syncs,
-        capacity_efficiency=summary.capacity_efficiency,
-        wall_s=summary.wall_s,
+        num_samples=totals.num_samples,
+        num_batches=totals.num_batches,
+        num_syncs=trained.num_syncs,
+        capacity_efficiency=totals.capacity_efficiency,
+        wall_s=totals.wall_s,
         state_path=None if published is None else str(published.state_path),
         state_sha256=None if published is None else published.state_sha256,
     )
@@ -151,18 +153,17 @@ def _fill_in(params: RunParams, recipe: Recipe) -> RunParams:
 def _follow(handle: DdpHandle, watcher: Watcher, stop_requested: Callable[[], bool]) -> tuple[EpochMetrics, ...]:
     """Hand epochs and looks to the watcher until training ends."""
     epochs: list[EpochMetrics] = []
-    while True:
-        if stop_requested() and not handle.cancelled:
+    running = True
+    while running:
+        if stop_requested():
             handle.cancel()
-        try:
-            metrics = handle.next_metrics(timeout_s=LOOK_EVERY_S)
-        except TimeoutError:
-            watcher.looked(handle)
-            continue
-        if metrics is None:
-            return tuple(epochs)
-        epochs.append(metrics)
-        watcher.epoch_ended(metrics)
+        running = handle.status == "running"  # looked at before the epochs are, so that none is missed
+        waited = handle.next_metrics(timeout_s=LOOK_EVERY_S)
+        for metrics in [*([] if waited is None else [waited]), *handle.poll_metrics()]:
+            epochs.append(metrics)
+            watcher.epoch_ended(metrics)
+        watcher.looked(handle)
+    return tuple(epochs)
 
 
 def _join(handle: DdpHandle) -> tuple[TrainedState | None, FlodlError | None]:
@@ -179,4 +180,4 @@ def _join(handle: DdpHandle) -> tuple[TrainedState | None, FlodlError | None]:
 def _status(handle: DdpHandle, error: FlodlError | None) -> Status:
     if error is not None or handle.failures:
         return "failed"
-    return "cancelled" if handle.cancelled else "completed"
+    return "cancelled" if handle.status == "cancelled" else "completed"

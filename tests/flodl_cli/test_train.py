@@ -130,7 +130,7 @@ def test_one_worker_that_fails_leaves_the_others_state(
     last = captured.err.splitlines()[-1]
     assert last.startswith("flodl: error: rank ")
     assert "RuntimeError: boom at 30" in last
-    assert "what the other workers trained is saved" in last
+    assert "the average of the other workers is saved" in last
     assert "Traceback" not in captured.err
     assert "Traceback" in (only_run(home) / "run.log").read_text()
     assert record(home)["status"] == "failed"
@@ -140,7 +140,11 @@ def test_a_run_in_which_every_worker_fails_is_one_line(
     write_recipe: WriteRecipe, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = write_recipe(
-        "def step(call, model, batch):\n    raise RuntimeError('boom')\nrecipe = replace(digits, loss=loss)\n"
+        "both = threading.Barrier(2)\n"
+        "def step(call, model, batch):\n"
+        "    both.wait(60)\n"
+        "    raise RuntimeError('boom')\n"
+        "recipe = replace(digits, loss=loss)\n"
     )
     assert train(name, *TWO, "--json") == 1
     captured = capsys.readouterr()

@@ -89,6 +89,13 @@ def test_a_wish_to_stop_cancels_the_run(tmp_path: Path) -> None:
     assert len(trained.metrics) >= 1
 
 
+def test_a_run_that_is_stopped_at_once_ends_with_a_state(tmp_path: Path) -> None:
+    prepared = prepare(params(epochs=10**6), started_in=tmp_path)
+    trained = train(prepared, watcher=Recording(), stop_requested=lambda: True)
+    assert trained.status == "cancelled"
+    assert trained.state is not None
+
+
 def test_without_an_evaluation_there_are_no_figures(tmp_path: Path) -> None:
     trained = train(prepare(params(epochs=1), started_in=tmp_path), watcher=Recording(), stop_requested=never)
     assert trained.state is not None
@@ -98,7 +105,7 @@ def test_without_an_evaluation_there_are_no_figures(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "seen"),
     [
-        ({"drop_last": True, "batch_size": 1000}, lambda trained: trained.summary.num_samples == 1000),
+        ({"drop_last": True, "batch_size": 1000}, lambda trained: trained.totals.num_samples == 1000),
         ({"lr_scale_ratio": 0.0, "lr": 0.25}, lambda trained: trained.metrics[-1].lr == pytest.approx(0.25)),
         ({"lr_scale_ratio": 1.0, "lr": 0.25}, lambda trained: trained.metrics[-1].lr == pytest.approx(0.5)),
     ],
