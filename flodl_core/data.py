@@ -118,7 +118,7 @@ def _source(dataset: object, collate_fn: Callable[[list[Any]], Batch] | None) ->
     if hasattr(dataset, "__getitem__") and isinstance(dataset, Sized):
         return _SampleSource(dataset, collate_fn or default_collate)  # type: ignore[arg-type]  # duck-typed on purpose
     raise DatasetError(
-        f"a dataset must be tensors, or have __len__ and either get_batch or __getitem__: {type(dataset).__name__} has not"
+        f"a dataset must be tensors, or have __len__ and get_batch or __getitem__: {type(dataset).__name__} has not"
     )
 
 

@@ -5,9 +5,10 @@ told to (``SyncNow``), so that a round ends once every rank with data has done i
 starts when every window has ended: Idle -> Collecting -> Computing -> Idle, while the ranks train on.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from statistics import median
 
 from flodl_core.commands import ComputeAverage
 from flodl_core.coordinator import Coordinator, RunPlan
@@ -31,13 +32,14 @@ from flodl_core.messages import (
 )
 from flodl_core.overshoot import OvershootLimit
 from flodl_core.policies import ApplyPolicy
-from flodl_core.rounding import round_half_away
 from flodl_core.rounds import NO_COUNT, batches_within, choose_deadline_ms
 from flodl_core.tally import tally
 from flodl_core.throttle import is_too_far_ahead
 
 CALIBRATION_BATCHES = 2
 """Full batches of the slowest rank after which the first round is planned by speed instead of by equal counts."""
+NUM_COSTS = 5
+"""Averages whose median cost is fed to El Che."""
 SNAPSHOT_BATCHES = 3
 """Batch times of its own that a rank has for its snapshot, beyond ``snapshot_timeout_s``."""
 
@@ -109,6 +111,7 @@ class LocalCoordinator(Coordinator):
         self._calibrated_early = False
         self._stall_ms = 0.0
         self._average_ms = 0.0
+        self._costs_ms: deque[float] = deque(maxlen=NUM_COSTS)
         self._snapshots: dict[int, Snapshot] = {}
         self._expected: dict[int, float] = {}
 
@@ -203,7 +206,10 @@ class LocalCoordinator(Coordinator):
         self._maybe_calibrate()
 
     def _maybe_calibrate(self) -> None:
-        """Give the first round real limits once every rank has a few batches behind it."""
+        """Give the first round limits once every rank has a few batches behind it.
+
+        Until then it has none: it ends when they are known or, where an epoch is too small for that, with the epoch.
+        """
         if self._calibrated_early or self._announced_round > 0 or not self._dealer.all_measured:
             return
         if min(self._raw_batches[rank] for rank in self.members) >= CALIBRATION_BATCHES:
@@ -280,36 +286,30 @@ class LocalCoordinator(Coordinator):
     def _plan_windows(self, ranks: list[int]) -> tuple[float | None, dict[int, int], dict[int, int]]:
         """Deadline, most batches by rank, and expected batches by rank, of a round."""
         if not self._dealer.all_measured or not (self._elche.is_calibrated or self._calibrated_early):
-            counts = {rank: self._elche.counts[rank] for rank in ranks}
-            return None, counts, counts
+            # no limit: a count would let fast ranks wait for slow ones that nobody has measured yet
+            planned = {rank: self._elche.counts[rank] for rank in ranks}
+            return None, dict.fromkeys(ranks, NO_COUNT), planned
         batch_ms = [self._dealer.batch_ms(rank) for rank in ranks]
-        if self._options.policy is ApplyPolicy.ASYNC:
-            counts = self._counts(ranks, batch_ms)
-            return None, counts, counts
         deadline_ms = choose_deadline_ms(batch_ms, anchor=self._elche.anchor, average_ms=self._average_ms)
-        planned = {rank: batches_within(deadline_ms, ms) for rank, ms in zip(ranks, batch_ms, strict=True)}
+        # from the speeds themselves: El Che's own counts move in steps of 10 %, and a fast rank would wait that long
+        fitting = {rank: batches_within(deadline_ms, ms) for rank, ms in zip(ranks, batch_ms, strict=True)}
         diff = self._options.max_batch_diff
-        most = NO_COUNT if diff is None else min(planned.values()) + diff
-        return deadline_ms, dict.fromkeys(ranks, most), {rank: min(most, n) for rank, n in planned.items()}
-
-    def _counts(self, ranks: list[int], batch_ms: list[float]) -> dict[int, int]:
-        """Batches by rank that take as long as the anchor does on the slowest."""
-        if self._elche.is_calibrated:
-            return {rank: self._elche.counts[rank] for rank in ranks}
-        slowest = max(batch_ms)
-        return {
-            rank: max(1, round_half_away(self._elche.anchor * slowest / ms))
-            for rank, ms in zip(ranks, batch_ms, strict=True)
-        }
+        most = NO_COUNT if diff is None else min(fitting.values()) + diff
+        planned = {rank: min(most, count) for rank, count in fitting.items()}
+        if self._options.policy is ApplyPolicy.ASYNC:
+            return None, planned, planned
+        return deadline_ms, dict.fromkeys(ranks, most), planned
 
     def _close_round(self, average_ms: float) -> None:
         """Feed El Che with a round's work and the cost of averaging; go on to the next."""
         work = self._work.pop(self._round, None) or _RoundWork()
         before = self._elche.anchor
         ranks = range(self.plan.world_size)
-        self._average_ms = average_ms
+        # the median of the last few: one hiccup of the machine must not stretch the rounds for long
+        self._costs_ms.append(average_ms)
+        self._average_ms = median(self._costs_ms)
         self._elche.report(
-            [work.full_ms[rank] for rank in ranks], [work.full_batches[rank] for rank in ranks], average_ms
+            [work.full_ms[rank] for rank in ranks], [work.full_batches[rank] for rank in ranks], self._average_ms
         )
         if self._elche.is_calibrated:
             for rank in self.members:
