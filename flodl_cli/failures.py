@@ -47,7 +47,7 @@ def explain(error: Exception) -> tuple[str, int]:
             return str(error), CALLER_CAN_MEND
         case TyperException():
             return error.format_message(), error.exit_code
-    return f"{one_line(error)} (a fault of flodl's: please report it)", RUN_FAILED
+    return f"{one_line(error)} (a fault of flodl's: FLODL_DEBUG=1 shows where)", RUN_FAILED
 
 
 def one_line(error: BaseException) -> str:

@@ -1,5 +1,6 @@
 """The ``flodl`` command: its options as a whole, and the one place where errors become lines and exit codes."""
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -7,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flodl_cli.failures import SIGNAL_BASE, Interrupted, explain
+from flodl_cli.failures import RUN_FAILED, SIGNAL_BASE, Interrupted, explain
 from flodl_cli.recipes import recipes
 from flodl_cli.train import train
 
@@ -48,11 +49,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         code = app(args=arguments, prog_name="flodl", standalone_mode=False)
+        sys.stdout.flush()  # here a reader that has gone can be dealt with; at interpreter exit it cannot
     except (KeyboardInterrupt, Interrupted) as interruption:
         signum = interruption.signum if isinstance(interruption, Interrupted) else 2
         print("flodl: stopped before training began", file=sys.stderr)
         return SIGNAL_BASE + signum
-    except Exception as error:  # noqa: BLE001 - the top of the program: whatever it is becomes one line
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return RUN_FAILED
+    except Exception as error:
+        if os.environ.get("FLODL_DEBUG"):
+            raise
         line, exit_code = explain(error)
         if line:  # empty where help was printed, for want of a command
             print(f"flodl: error: {line}", file=sys.stderr)

@@ -60,13 +60,14 @@ class StopSignals:
         elif self._num_received == 2:
             _say("already stopping; once more ends at once, without saving")
         else:
-            _say("ended without saving")
+            _say(f"{SHOW_CURSOR * os.isatty(2)}ended without saving")
             os._exit(SIGNAL_BASE + signum)
 
 
 def _say(text: str) -> None:
-    cursor = SHOW_CURSOR if os.isatty(2) else ""
+    # On a terminal the bar's next drawing wipes the line that the cursor is in and the one above it.
+    end = "\n\n" if os.isatty(2) else "\n"
     try:
-        os.write(2, f"{cursor}\nflodl: {text}\n".encode())
+        os.write(2, f"\nflodl: {text}{end}".encode())
     except OSError:  # standard error is closed, which must not keep the run from stopping
         return

@@ -11,8 +11,16 @@ from pathlib import Path
 import pytest
 
 from flodl_core import TrainedState
+from tests.flodl_cli.conftest import WriteRecipe
 
 LIMIT_S = 120
+BLOCKS = """
+import sys, threading
+def dataset():
+    print("loading", file=sys.stderr, flush=True)
+    threading.Event().wait()
+recipe = replace(digits, dataset=dataset)
+"""
 PROGRAM = [sys.executable, "-c", "import sys; from flodl_cli.main import main; sys.exit(main())"]
 
 
@@ -40,3 +48,28 @@ def test_what_was_trained_is_saved(signum: signal.Signals, policy: str, home: Pa
     TrainedState.load(result["state_path"])
     (folder,) = (home / "artifacts").iterdir()
     assert json.loads((folder / "run.json").read_text())["status"] == "cancelled"
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_before_training_a_signal_leaves_nothing(signum: signal.Signals, write_recipe: WriteRecipe, home: Path) -> None:
+    name = write_recipe(BLOCKS)
+    with subprocess.Popen([*PROGRAM, "train", name], stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            assert process.stderr.readline() == "loading\n"
+            process.send_signal(signum)
+            _, err = process.communicate(timeout=LIMIT_S)
+        finally:
+            process.kill()
+    assert process.returncode == 128 + signum
+    assert err == "flodl: stopped before training began\n"
+    assert list((home / "artifacts").iterdir()) == []
+
+
+def test_a_reader_that_has_gone_is_no_traceback() -> None:
+    with subprocess.Popen([*PROGRAM, "--version"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.close()  # long before the program, which imports first, writes into it
+        assert process.stderr is not None
+        err = process.stderr.read()
+    assert (process.returncode, err) == (1, b"")
