@@ -41,6 +41,7 @@ class SyncCoordinator(Coordinator):
         self._mediated = mediated
         self._started_epochs = 0
         self._done: dict[int, int] = defaultdict(int)
+        self._stepped: dict[int, Averaged] = {}
         self._reported_epoch = -1
         self._snapshots: dict[int, Snapshot] = {}
         self._is_computing = False
@@ -74,19 +75,26 @@ class SyncCoordinator(Coordinator):
             case BatchesDone():
                 self._done[message.epoch] += message.num_samples
                 self._count_syncs(message.round, message.num_syncs, message.sync_ms)
+                self._maybe_end_epoch()
             case Snapshot():
                 self._snapshots[message.entry.rank] = message
                 self._maybe_compute()
             case Averaged() if message.epochs:
-                self._on_epoch(message)
+                self._stepped[message.epochs[-1]] = message
+                self._maybe_end_epoch()
             case Averaged():
                 self._on_gradients(message)
 
     # Epochs
 
-    def _on_epoch(self, message: Averaged) -> None:
-        """The leading rank has taken the last step of an epoch; its state is everybody's."""
-        self._reported_epoch = message.epochs[-1]
+    def _maybe_end_epoch(self) -> None:
+        """End the epoch once the leading rank has taken its last step, and the others' reports are in too."""
+        epoch = self._reported_epoch + 1
+        if epoch not in self._stepped or self._done[epoch] < self.plan.epoch_size:
+            return
+        message = self._stepped.pop(epoch)  # the leader's state is everybody's
+        del self._done[epoch]
+        self._reported_epoch = epoch
         self._emit_syncs()
         self._end_epochs(message.epochs, message.payload)
         self._start_epoch()

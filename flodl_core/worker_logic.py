@@ -148,10 +148,11 @@ class WorkerLogic:
                 self._shutdown = message
 
     def _on_open_round(self, message: OpenRound) -> None:
-        if self._window is not None and message.round == self._window.round:
-            # speeds became known within the first round: it goes on with better limits
-            self._opened = message
-            self._window.deadline_ms, self._window.count = message.deadline_ms, message.count
+        if self._opened is not None and message.round <= self._opened.round:
+            # speeds became known within the first round: it goes on with better limits, if it still does
+            if self._window is not None and message.round == self._window.round:
+                self._opened = message
+                self._window.deadline_ms, self._window.count = message.deadline_ms, message.count
             return
         self._rounds.append(message)
         if self._window is None or not self._meets:

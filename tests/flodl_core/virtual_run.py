@@ -122,16 +122,25 @@ class VirtualRun:
     # Time and wires
 
     def after(self, delay_s: float, do: Callable[[], None]) -> None:
-        heapq.heappush(self._heap, (self.now_s + delay_s, next(self._order), do))
+        self.at(self.now_s + delay_s, do)
+
+    def at(self, time_s: float, do: Callable[[], None]) -> None:
+        heapq.heappush(self._heap, (time_s, next(self._order), do))
 
     def _deliver(self, wire: object, do: Callable[[], None]) -> None:
         """First in, first out on each wire, and random between wires."""
         due_s = max(self.now_s + self.rng.random() * self.spec.latency_ms / 1e3, self._last_delivery.get(wire, 0.0))
         self._last_delivery[wire] = due_s
-        self.after(due_s - self.now_s, do)
+        self.at(due_s, do)
 
     def post(self, sender: object, message: ToCoordinator) -> None:
         self._deliver(("up", sender), partial(self._receive, message))
+
+    def post_ahead(self, message: ToCoordinator) -> None:
+        latest_s = max([self.now_s, *(self._last_delivery.get(("up", rank), 0.0) for rank in range(len(self.workers)))])
+        self.at(latest_s, partial(self._receive, message))
+        for rank in range(len(self.workers)):
+            self._last_delivery["up", rank] = latest_s
 
     def _receive(self, message: ToCoordinator) -> None:
         self.outcome.messages += 1
@@ -168,7 +177,7 @@ class VirtualRun:
                 round=command.round,
                 cost_ms=self.spec.average_ms,
                 wait_ms={},
-                weights=terms.weights,
+                weights=terms.num_samples,
                 excluded=terms.excluded,
                 discarded_samples=terms.discarded_samples,
                 divergence={},
@@ -202,7 +211,7 @@ class VirtualRun:
         entries = [entry for entry, _ in meeting.values()]
         last = max(meeting, key=lambda rank: meeting[rank][1])
         local = self.spec.policy is not ApplyPolicy.SYNC
-        candidates = range(self.next_epoch, min(self.next_epoch + 3, self.spec.num_epochs)) if local else ()
+        candidates = range(self.next_epoch, min(self.next_epoch + 2, self.spec.num_epochs)) if local else ()
         terms = tally(entries, epochs=tuple(candidates), epoch_size=self.spec.epoch_size)
         assert terms is not None
         self.next_epoch += len(terms.epochs)
@@ -210,7 +219,7 @@ class VirtualRun:
             round=entries[0].round,
             cost_ms=self.spec.average_ms,
             wait_ms={},
-            weights=terms.weights,
+            weights=terms.num_samples,
             excluded=(),
             discarded_samples=0,
             divergence={},
@@ -270,11 +279,7 @@ class VirtualWorker:
 
     def send_now(self, message: ToCoordinator) -> None:
         """Behind what this worker sent before, ahead of whatever anybody sends from now on."""
-        wires = [due_s for wire, due_s in self.run._last_delivery.items() if isinstance(wire, tuple) and wire[0] == "up"]
-        latest_s = max([*wires, self.run.now_s])
-        self.run.after(latest_s - self.run.now_s, partial(self.run._receive, message))
-        for rank in range(len(self.run.workers)):
-            self.run._last_delivery[("up", rank)] = latest_s
+        self.run.post_ahead(message)
 
     def proceed(self) -> None:
         raise NotImplementedError
@@ -302,7 +307,14 @@ class VirtualWorker:
         self.run.after(busy_ms / 1e3, partial(self._trained, round_, epoch, offset, size, start_s, busy_ms, then))
 
     def _trained(
-        self, round_: int, epoch: int, offset: int, size: int, start_s: float, busy_ms: float, then: Callable[[float], None]
+        self,
+        round_: int,
+        epoch: int,
+        offset: int,
+        size: int,
+        start_s: float,
+        busy_ms: float,
+        then: Callable[[float], None],
     ) -> None:
         for position in range(offset, offset + size):
             self.run.outcome.trained[epoch][position] += 1
