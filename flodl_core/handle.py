@@ -106,9 +106,11 @@ class DdpHandle:
             kind = "" if isinstance(finish.error, FlodlError) else f"{type(finish.error).__name__}: "
             raise WorkerError(f"the run failed: {kind}{finish.error}", self.failures) from finish.error
         state = self._run.state
-        if state is None:
+        if state is None and self.failures:
             first = self.failures[0]
             raise WorkerError(f"the run failed: {first}", self.failures) from first.error
+        if state is None:
+            raise WorkerError("the run ended before any replica could be read")
         if self.failures:
             lost = "; ".join(str(failure) for failure in self.failures)
             warnings.warn(f"the state is the average of the workers that survived ({lost})", WorkerFailureWarning, 2)

@@ -69,7 +69,7 @@ class BatchesDone:
         num_batches: Optimizer steps.
         num_samples: Samples in them.
         busy_ms: Time in gather, forward, backward and step, and emulated slowness.
-        num_full_batches: Those of full size, ...
+        num_full_batches: Those of full size, without the rank's very first, ...
         full_busy_ms: ... and their share of ``busy_ms``: what speed is estimated from.
         loss_sum: Sum over samples.
         scalars: What ``record_scalar`` collected.

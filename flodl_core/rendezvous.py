@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, TypeVar
 
-from flodl_core.errors import AveragingError
+from flodl_core.errors import AveragingError, FlodlError
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -56,7 +56,8 @@ class Rendezvous(Generic[C, R]):
             The result, or None when the rendezvous was closed before everybody was in.
 
         Raises:
-            AveragingError: Reducing failed; every rank of the meeting gets this.
+            FlodlError: Reducing failed; every rank of the meeting gets the same error, ``AveragingError`` where it was
+                not one of flodl's.
         """
         with self._changed:
             assert rank in self._ranks, f"rank {rank} has left"
@@ -71,13 +72,15 @@ class Rendezvous(Generic[C, R]):
                     self._meet()
                     break
                 self._changed.wait()
+            if isinstance(self._error, FlodlError):
+                raise type(self._error)(*self._error.args) from self._error
             if self._error is not None:
-                raise AveragingError(f"averaging failed: {self._error}") from self._error
+                raise AveragingError(f"averaging failed: {self._error!r}") from self._error
             return self._result
 
     def _meet(self) -> None:
         now_s = self._now_s()
-        waited_s = {rank: now_s - arrived_s for rank, arrived_s in self._arrived_s.items()}
+        waited_s = {rank: now_s - arrived_s for rank, arrived_s in sorted(self._arrived_s.items())}
         self._result, self._error = None, None
         try:
             self._result = self._reduce(self._contributions, waited_s)

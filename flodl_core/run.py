@@ -258,6 +258,7 @@ class Run:
 
     def _on_epoch(self, ready: EpochReady) -> None:
         self._last_loss = ready.metrics.avg_loss
+        self._progress = self._make_progress()
         payload = ready.payload if self.job.keeps_epoch(ready.metrics.epoch) else None
         if payload is not None:
             assert isinstance(payload, ReplicaState)

@@ -1,7 +1,7 @@
 """What training leaves: parameters and buffers by name, and its file."""
 
 import os
-import tempfile
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
@@ -64,15 +64,15 @@ class TrainedState:
         """
         path = Path(path)
         data = save(self.state_dict(), metadata={"format": "pt", BUFFER_MARK: "\n".join(self.buffers)})
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         try:
-            with os.fdopen(handle, "wb") as file:
+            with temporary.open("xb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            Path(temporary).replace(path)
+            temporary.replace(path)
         except BaseException:
-            Path(temporary).unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
 
     @classmethod

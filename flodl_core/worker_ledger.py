@@ -41,7 +41,7 @@ class WorkerLedger:
         self.num_unreported += 1
         self._samples += num_samples
         self._busy_ms += busy_ms
-        if is_full:
+        if is_full and self.total_batches > 0:  # the first batch warms up caches and allocators: it tells no speed
             self._full_batches += 1
             self._full_ms += busy_ms
         self.total_batches += 1
