@@ -21,7 +21,7 @@ class ReplicaState:
 
     Attributes:
         params: Trainable parameters (or their gradients), one 1-D tensor per dtype.
-        floating: Floating buffers, one 1-D tensor per dtype.
+        floating: Floating and complex buffers, one 1-D tensor per dtype.
         integer: Integer and boolean buffers as one 1-D int64 tensor.
         has_grad: For gradients: which parameters have one, in the order of ``Replica.trainable``.
     """
@@ -104,13 +104,12 @@ class Replica:
         self._views = [p.data for p in self.trainable]
         self._grads: tuple[Tensor, ...] | None = None
         self._grad_views: list[Tensor] = []
-        float_groups = _by_dtype(buffer for buffer in model.buffers() if buffer.is_floating_point())
         self.floating = tuple(
             torch.empty(sum(t.numel() for t in group), dtype=group[0].dtype, device=group[0].device)
-            for group in float_groups
+            for group in _floating_buffers(model)
         )
         device = self.params[0].device
-        num_integers = sum(buffer.numel() for buffer in model.buffers() if not buffer.is_floating_point())
+        num_integers = sum(buffer.numel() for buffer in _integer_buffers(model))
         self.integer = torch.empty(num_integers, dtype=torch.int64, device=device)
 
     def _flatten(self) -> tuple[Tensor, ...]:
@@ -152,22 +151,18 @@ class Replica:
 
     def _gather_buffers(self) -> None:
         # modules may bind a new tensor to a buffer's name, so they are looked up each time
-        buffers = list(self.model.buffers())
-        floats = _by_dtype(buffer for buffer in buffers if buffer.is_floating_point())
-        for flat, group in zip(self.floating, floats, strict=True):
+        for flat, group in zip(self.floating, _floating_buffers(self.model), strict=True):
             torch.cat([buffer.reshape(-1) for buffer in group], out=flat)
-        integers = [buffer for buffer in buffers if not buffer.is_floating_point()]
+        integers = _integer_buffers(self.model)
         if integers:
             torch.cat([buffer.reshape(-1).to(torch.int64) for buffer in integers], out=self.integer)
 
     @torch.no_grad()
     def take_buffers(self) -> None:
         """Write the flat buffers, as averaged in ``state``, back into the model."""
-        buffers = list(self.model.buffers())
-        floats = _by_dtype(buffer for buffer in buffers if buffer.is_floating_point())
-        for flat, group in zip(self.floating, floats, strict=True):
+        for flat, group in zip(self.floating, _floating_buffers(self.model), strict=True):
             _scatter(flat, group)
-        _scatter(self.integer, [buffer for buffer in buffers if not buffer.is_floating_point()])
+        _scatter(self.integer, _integer_buffers(self.model))
 
     @torch.no_grad()
     def load(self, state: ReplicaState) -> None:
@@ -224,11 +219,18 @@ class Replica:
         self.take_buffers()
 
 
-def _by_dtype(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
+def _floating_buffers(model: nn.Module) -> list[list[Tensor]]:
+    """Floating buffers by dtype; complex ones (rotary embeddings) as the pairs of reals that they are in memory."""
     groups: dict[torch.dtype, list[Tensor]] = {}
-    for tensor in tensors:
-        groups.setdefault(tensor.dtype, []).append(tensor)
+    for buffer in model.buffers():
+        real = torch.view_as_real(buffer) if buffer.is_complex() else buffer
+        if real.is_floating_point():
+            groups.setdefault(real.dtype, []).append(real)
     return list(groups.values())
+
+
+def _integer_buffers(model: nn.Module) -> list[Tensor]:
+    return [buffer for buffer in model.buffers() if not (buffer.is_floating_point() or buffer.is_complex())]
 
 
 def _scatter(flat: Tensor, targets: Sequence[Tensor]) -> None:
