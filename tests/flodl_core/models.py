@@ -1,0 +1,77 @@
+"""Models with what makes averaging hard: tied, frozen and mixed parameters, other layouts, all kinds of buffers."""
+
+import torch
+from torch import Tensor, nn
+
+
+class ZooModel(nn.Module):
+    """Channels-last and transposed parameters, a scalar one, BatchNorm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub knows no memory_format alone
+        self.norm = nn.BatchNorm2d(4)
+        self.turned = nn.Parameter(torch.randn(5, 2).t())
+        self.scalar = nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, images: Tensor) -> Tensor:
+        out: Tensor = self.norm(self.conv(images)).mean() * self.scalar + self.turned.sum()
+        return out
+
+
+class MixedTypes(nn.Module):
+    """Parameters of three types, and a half-precision one alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.usual = nn.Linear(3, 2)
+        self.wide = nn.Linear(2, 3, dtype=torch.float64)
+        self.brain = nn.Linear(4, 3, dtype=torch.bfloat16)
+        self.short = nn.Parameter(torch.zeros(7, dtype=torch.float16))
+
+
+class Tied(nn.Module):
+    """An embedding that is also the output layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(6, 8)
+        self.head = nn.Linear(8, 6, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        out: Tensor = self.head(self.embed(tokens))
+        return out
+
+
+class Frozen(nn.Module):
+    """A backbone that is not trained, and a head that is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone = nn.Linear(4, 4).requires_grad_(False)
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        out: Tensor = self.head(self.backbone(inputs))
+        return out
+
+
+class Masked(nn.Module):
+    """A causal mask: minus infinity above the diagonal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 3))
+        self.register_buffer("mask", torch.full((3, 3), float("-inf")).triu(1))
+
+
+class FloatingBuffers(nn.Module):
+    """A running figure as a 0-d buffer, one that is not saved, and a boolean one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(2))
+        self.register_buffer("level", torch.tensor(1.0))
+        self.register_buffer("scratch", torch.zeros(3, dtype=torch.float64), persistent=False)
+        self.register_buffer("seen", torch.zeros(2, dtype=torch.bool))
