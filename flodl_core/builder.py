@@ -21,7 +21,7 @@ from flodl_core.job import (
     TrainFn,
 )
 from flodl_core.learning_rate import scale_for
-from flodl_core.local_coordinator import LocalOptions
+from flodl_core.local_options import LocalOptions
 from flodl_core.policies import ApplyPolicy, AverageBackend, NonFinitePolicy, parse_choice
 from flodl_core.run import Run
 

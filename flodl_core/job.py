@@ -13,7 +13,7 @@ from flodl_core.data import BatchSource
 from flodl_core.devices import WorkerSpec
 from flodl_core.epoch_metrics import EpochMetrics
 from flodl_core.learning_rate import Schedule
-from flodl_core.local_coordinator import LocalOptions
+from flodl_core.local_options import LocalOptions
 from flodl_core.policies import ApplyPolicy, AverageBackend, NonFinitePolicy
 
 if TYPE_CHECKING:

@@ -5,17 +5,14 @@ told to (``SyncNow``), so that a round ends once every rank with data has done i
 starts when every window has ended: Idle -> Collecting -> Computing -> Idle, while the ranks train on.
 """
 
-from collections import defaultdict, deque
-from dataclasses import dataclass, field
-from enum import Enum, auto
-from statistics import median
+from collections import defaultdict
 
 from flodl_core.commands import ComputeAverage
 from flodl_core.coordinator import Coordinator, RunPlan
 from flodl_core.dealer import Dealer
-from flodl_core.elche import ElChe
 from flodl_core.errors import NonFiniteError
 from flodl_core.events import AnchorChanged, SnapshotLate, SyncEvent, Throttled
+from flodl_core.local_options import LocalOptions
 from flodl_core.messages import (
     Averaged,
     BatchesDone,
@@ -31,48 +28,15 @@ from flodl_core.messages import (
     WindowDone,
 )
 from flodl_core.overshoot import OvershootLimit
-from flodl_core.policies import ApplyPolicy
-from flodl_core.rounds import NO_COUNT, batches_within, choose_deadline_ms
+from flodl_core.pace import Pace, RoundWork
+from flodl_core.snapshot_round import Phase, SnapshotRound
 from flodl_core.tally import tally
 from flodl_core.throttle import is_too_far_ahead
 
 CALIBRATION_BATCHES = 2
 """Full batches of the slowest rank after which the first round is planned by speed instead of by equal counts."""
-NUM_COSTS = 5
-"""Averages whose median cost is fed to El Che."""
 SNAPSHOT_BATCHES = 3
 """Batch times of its own that a rank has for its snapshot, beyond ``snapshot_timeout_s``."""
-
-
-class Phase(Enum):
-    """Where an average through the CPU stands."""
-
-    IDLE = auto()
-    COLLECTING = auto()
-    COMPUTING = auto()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalOptions:
-    """How a Local SGD run is paced; the builder's methods of the same names say what each means."""
-
-    policy: ApplyPolicy = ApplyPolicy.CADENCE
-    meets: bool = False
-    anchor: int = 10
-    max_anchor: int = 200
-    overhead_target: float = 0.03
-    max_batch_diff: int | None = None
-    max_overshoot: int | None = None
-    snapshot_timeout_s: float = 5.0
-
-
-@dataclass(slots=True)
-class _RoundWork:
-    """Full batches and their busy time by rank, in one round."""
-
-    num_batches: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    full_batches: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    full_ms: dict[int, float] = field(default_factory=lambda: defaultdict(float))
 
 
 class LocalCoordinator(Coordinator):
@@ -81,11 +45,12 @@ class LocalCoordinator(Coordinator):
     def __init__(self, plan: RunPlan, options: LocalOptions, *, start_s: float) -> None:
         super().__init__(plan, start_s=start_s)
         self._options = options
-        self._elche = ElChe(
+        self._pace = Pace(
             plan.world_size,
-            options.anchor,
-            overhead_target=options.overhead_target,
+            policy=options.policy,
+            anchor=options.anchor,
             max_anchor=options.max_anchor,
+            overhead_target=options.overhead_target,
             max_batch_diff=options.max_batch_diff,
         )
         batches_per_epoch = -(-plan.epoch_size // plan.batch_size)
@@ -97,28 +62,25 @@ class LocalCoordinator(Coordinator):
             num_epochs=plan.num_epochs,
             overshoot=self._overshoot,
         )
-        self._phase = Phase.IDLE
+        self._average = SnapshotRound()
         self._round = 0
         self._announced_round = -1
         self._window_done = dict.fromkeys(self.members, -1)
         self._met_round = dict.fromkeys(self.members, -1)
         self._told_to_meet = dict.fromkeys(self.members, -1)
         self._running = set(self.members)
-        self._work: dict[int, _RoundWork] = defaultdict(_RoundWork)
+        self._work: dict[int, RoundWork] = defaultdict(RoundWork)
         self._raw_batches = dict.fromkeys(self.members, 0)
         self._raw_ms = dict.fromkeys(self.members, 0.0)
         self._slowest_in_round = 0
         self._calibrated_early = False
         self._stall_ms = 0.0
-        self._average_ms = 0.0
-        self._costs_ms: deque[float] = deque(maxlen=NUM_COSTS)
-        self._snapshots: dict[int, Snapshot] = {}
-        self._expected: dict[int, float] = {}
+        self._last_stall_ms = 0.0
 
     @property
     def anchor(self) -> int:
         """See ``Coordinator``."""
-        return self._elche.anchor
+        return self._pace.anchor
 
     @property
     def current_epoch(self) -> int:
@@ -130,11 +92,6 @@ class LocalCoordinator(Coordinator):
         """See ``Coordinator``."""
         return self._dealer.current_epoch_done
 
-    @property
-    def open_epochs(self) -> range:
-        """Epochs that may have begun and are in no average yet: what a rendezvous must look out for."""
-        return self._dealer.open_epochs
-
     # Start, dealing
 
     def _on_start(self) -> None:
@@ -145,7 +102,7 @@ class LocalCoordinator(Coordinator):
     def _deal(self, rank: int) -> None:
         if self._is_shut_down or self.is_stopping:
             return
-        for plan in self._dealer.deal(rank, round_batches=self._elche.counts[rank]):
+        for plan in self._dealer.deal(rank, round_batches=self._pace.count(rank)):
             self._send(rank, StartEpoch(plan=plan))
         self._note_work_state(rank)
 
@@ -198,7 +155,7 @@ class LocalCoordinator(Coordinator):
 
     def _estimate_speed(self, report: BatchesDone) -> None:
         rank = report.rank
-        if self._elche.ms_per_batch[rank] > 0 or report.num_full_batches == 0:
+        if self._pace.batch_ms(rank) > 0 or report.num_full_batches == 0:
             return
         self._raw_batches[rank] += report.num_full_batches
         self._raw_ms[rank] += report.full_busy_ms
@@ -222,9 +179,7 @@ class LocalCoordinator(Coordinator):
         if self._options.meets:
             for rank in sorted(self.members):
                 self._send(rank, SyncNow(round=self._round))
-        for rank in self._dealer.starved:
-            if rank in self.members:
-                self._deal(rank)
+        self._deal_to_starved()
 
     def _throttle(self, rank: int, round_: int) -> None:
         limit = self._options.max_batch_diff
@@ -269,54 +224,30 @@ class LocalCoordinator(Coordinator):
     def _open_round(self, round_: int) -> None:
         self._announced_round = round_
         ranks = sorted(self.members)
-        deadline_ms, counts, planned = self._plan_windows(ranks)
-        total = sum(planned.values())
+        is_planned = self._dealer.all_measured and (self._round > 0 or self._calibrated_early)
+        windows = self._pace.windows(ranks, self._dealer.batch_ms) if is_planned else self._pace.unlimited(ranks)
+        total = sum(windows.planned.values())
         for rank in ranks:
             self._send(
                 rank,
                 OpenRound(
                     round=round_,
-                    deadline_ms=deadline_ms,
-                    count=counts[rank],
-                    planned=planned[rank],
+                    deadline_ms=windows.deadline_ms,
+                    count=windows.counts[rank],
+                    planned=windows.planned[rank],
                     planned_total=total,
                 ),
             )
 
-    def _plan_windows(self, ranks: list[int]) -> tuple[float | None, dict[int, int], dict[int, int]]:
-        """Deadline, most batches by rank, and expected batches by rank, of a round."""
-        if not self._dealer.all_measured or not (self._elche.is_calibrated or self._calibrated_early):
-            # no limit: a count would let fast ranks wait for slow ones that nobody has measured yet
-            planned = {rank: self._elche.counts[rank] for rank in ranks}
-            return None, dict.fromkeys(ranks, NO_COUNT), planned
-        batch_ms = [self._dealer.batch_ms(rank) for rank in ranks]
-        deadline_ms = choose_deadline_ms(batch_ms, anchor=self._elche.anchor, average_ms=self._average_ms)
-        # from the speeds themselves: El Che's own counts move in steps of 10 %, and a fast rank would wait that long
-        fitting = {rank: batches_within(deadline_ms, ms) for rank, ms in zip(ranks, batch_ms, strict=True)}
-        diff = self._options.max_batch_diff
-        most = NO_COUNT if diff is None else min(fitting.values()) + diff
-        planned = {rank: min(most, count) for rank, count in fitting.items()}
-        if self._options.policy is ApplyPolicy.ASYNC:
-            return None, planned, planned
-        return deadline_ms, dict.fromkeys(ranks, most), planned
-
     def _close_round(self, average_ms: float) -> None:
-        """Feed El Che with a round's work and the cost of averaging; go on to the next."""
-        work = self._work.pop(self._round, None) or _RoundWork()
-        before = self._elche.anchor
-        ranks = range(self.plan.world_size)
-        # the median of the last few: one hiccup of the machine must not stretch the rounds for long
-        self._costs_ms.append(average_ms)
-        self._average_ms = median(self._costs_ms)
-        self._elche.report(
-            [work.full_ms[rank] for rank in ranks], [work.full_batches[rank] for rank in ranks], self._average_ms
-        )
-        if self._elche.is_calibrated:
-            for rank in self.members:
-                if self._elche.ms_per_batch[rank] > 0:
-                    self._dealer.set_batch_ms(rank, self._elche.ms_per_batch[rank])
-        if self._elche.anchor != before:
-            self._emit(AnchorChanged(time_s=self._time_s, round=self._round, before=before, after=self._elche.anchor))
+        """Learn from a round's work and the cost of its average; go on to the next."""
+        before = self._pace.anchor
+        self._pace.close_round(self._work.pop(self._round, RoundWork()), average_ms=average_ms)
+        for rank in self.members:
+            if self._pace.batch_ms(rank) > 0:
+                self._dealer.set_batch_ms(rank, self._pace.batch_ms(rank))
+        if self._pace.anchor != before:
+            self._emit(AnchorChanged(time_s=self._time_s, round=self._round, before=before, after=self._pace.anchor))
         self._round += 1
         self._slowest_in_round = 0
         self._running = {
@@ -327,7 +258,8 @@ class LocalCoordinator(Coordinator):
 
     def _maybe_request(self) -> None:
         """CPU backend: start an average when every window has ended, or an epoch has."""
-        if self._options.meets or self._phase is not Phase.IDLE or self._is_shut_down or not self.members:
+        is_idle = self._average.phase is Phase.IDLE
+        if self._options.meets or not is_idle or self._is_shut_down or not self.members:
             return
         if self.is_stopping:
             self._shut_down(hand_in=self.members)
@@ -335,88 +267,83 @@ class LocalCoordinator(Coordinator):
             self._request(self._round)
 
     def _request(self, round_: int) -> None:
-        self._phase = Phase.COLLECTING
-        self._snapshots = {}
-        limit_s = self._options.snapshot_timeout_s
-        for rank in sorted(self.members):
-            own_s = SNAPSHOT_BATCHES * self._dealer.batch_ms(rank) / 1e3
-            # before its first batch a rank may be compiling or warming up: no limit yet
-            has_trained = self._dealer.batch_ms(rank) > 0
-            self._expected[rank] = self._now_s + limit_s + own_s if has_trained else float("inf")
-            self._send(rank, RequestParams(round=round_))
+        self._average.collect(round_, {rank: self._snapshot_limit_s(rank) for rank in sorted(self.members)})
+        self._send_all(RequestParams(round=round_))
         self._close_round(self._stall_ms)
-        self._stall_ms = 0.0
+        self._last_stall_ms, self._stall_ms = self._stall_ms, 0.0
         self._announce(round_ + 1)
+
+    def _snapshot_limit_s(self, rank: int) -> float:
+        batch_ms = self._dealer.batch_ms(rank)
+        if batch_ms == 0:
+            return float("inf")  # before its first batches a rank may be compiling or warming up
+        return self._now_s + self._options.snapshot_timeout_s + SNAPSHOT_BATCHES * batch_ms / 1e3
 
     @property
     def next_deadline_s(self) -> float | None:
         """See ``Coordinator``: the first limit of a snapshot."""
-        return min(self._expected.values()) if self._phase is Phase.COLLECTING and self._expected else None
+        return self._average.next_limit_s
 
     def _on_tick(self) -> None:
-        if self._phase is not Phase.COLLECTING:
-            return
-        for rank in [rank for rank, limit_s in self._expected.items() if limit_s <= self._now_s]:
+        for rank in self._average.late(self._now_s):
             limit_s = self._options.snapshot_timeout_s
-            self._emit(SnapshotLate(time_s=self._time_s, rank=rank, round=self._round - 1, limit_s=limit_s))
-            if self._snapshots:
-                del self._expected[rank]  # the round goes on without it
+            self._emit(SnapshotLate(time_s=self._time_s, rank=rank, round=self._average.round, limit_s=limit_s))
+            if self._average.snapshots:
+                self._average.go_on_without(rank)
             else:
-                self._expected[rank] = self._now_s + limit_s  # there is nothing to average yet: wait on
+                self._average.wait_on(rank, self._now_s + limit_s)  # there is nothing to average yet
         self._maybe_compute()
 
     def _on_snapshot(self, message: Snapshot) -> None:
         rank = message.entry.rank
         if rank not in self.members:
             return
-        if rank not in self._expected or self._phase is not Phase.COLLECTING:
-            late = Update(round=message.entry.round, payload=None, global_step=self.book.global_step)
-            self._send(rank, late)
-            return
-        del self._expected[rank]
-        self._snapshots[rank] = message
-        self._maybe_compute()
+        if self._average.add(message):
+            self._maybe_compute()
+        else:
+            self._send(rank, Update(round=message.entry.round, payload=None, global_step=self.book.global_step))
 
     def _maybe_compute(self) -> None:
-        if self._phase is not Phase.COLLECTING or self._expected:
+        if not self._average.is_complete:
             return
-        if not self._snapshots:
-            self._phase = Phase.IDLE
+        snapshots = self._average.snapshots
+        if not snapshots:  # all that were awaited are gone
+            self._average.finish()
             return
-        self._phase = Phase.COMPUTING
-        entries = [snapshot.entry for snapshot in self._snapshots.values()]
+        entries = [snapshot.entry for snapshot in snapshots.values()]
         terms = tally(entries, epochs=self._dealer.open_epochs, epoch_size=self.plan.epoch_size)
         if terms is None:
-            self._phase = Phase.IDLE
-            self.callback_error = NonFiniteError("no replica has finite parameters: the training has diverged")
+            self._average.finish()
+            self.callback_error = NonFiniteError("the training has diverged: no replica is finite")
             self._stop("failed")
             return
-        self._out.append(ComputeAverage(round=self._round - 1, snapshots=self._snapshots, tally=terms))
+        self._average.compute()
+        self._out.append(ComputeAverage(round=self._average.round, snapshots=dict(snapshots), tally=terms))
 
     def _on_averaged(self, message: Averaged) -> None:
         self.num_syncs += 1
         self.book.discarded_samples += message.discarded_samples
         self._dealer.averaged(message.epochs)
+        self._overshoot.on_average(stable=not message.excluded)
+        self._average_event(message)
         if self._options.meets:
-            self._average_event(message, message.cost_ms)
             self._close_round(message.cost_ms)
         else:
-            self._average_event(message, self._average_ms)
-            self._phase = Phase.IDLE
-            for rank, snapshot in sorted(self._snapshots.items()):
+            for rank in self._average.finish():
                 if rank in self.members:
-                    self._send_update(rank, snapshot, message)
-            self._snapshots = {}
-        self._overshoot.on_average(stable=not message.excluded)
+                    self._send_update(rank, message)
         self._end_epochs(message.epochs, message.payload if message.epochs else None)
         if self._is_done and not self.is_stopping:
             self._complete()
-        else:
-            for rank in self._dealer.starved:
-                if rank in self.members and not self._options.meets:
-                    self._deal(rank)
+        elif not self._options.meets:  # those that meet are dealt to once they have reported back
+            self._deal_to_starved()
 
-    def _send_update(self, rank: int, snapshot: Snapshot, message: Averaged) -> None:
+    def _deal_to_starved(self) -> None:
+        for rank in self._dealer.starved:
+            if rank in self.members:
+                self._deal(rank)
+
+    def _send_update(self, rank: int, message: Averaged) -> None:
         self._send(
             rank,
             Update(
@@ -428,7 +355,9 @@ class LocalCoordinator(Coordinator):
             ),
         )
 
-    def _average_event(self, message: Averaged, duration_ms: float) -> None:
+    def _average_event(self, message: Averaged) -> None:
+        # through the CPU the workers' stall counts, not the computing beside them; that of this round is not known yet
+        duration_ms = message.cost_ms if self._options.meets else self._last_stall_ms
         self._emit(
             SyncEvent(
                 time_s=self._time_s,
@@ -441,7 +370,7 @@ class LocalCoordinator(Coordinator):
                 weights=message.weights,
                 divergence=message.divergence,
                 excluded=message.excluded,
-                anchor=self._elche.anchor,
+                anchor=self._pace.anchor,
             )
         )
 
@@ -454,13 +383,13 @@ class LocalCoordinator(Coordinator):
         self._shut_down(hand_in=())
 
     def _on_stop(self) -> None:
-        if self._options.meets or self._phase is Phase.IDLE:
+        if self._options.meets or self._average.phase is Phase.IDLE:
             self._shut_down(hand_in=self.members)
         # else the average under way is finished first: what was trained is in it
 
     def _on_lost(self, rank: int) -> None:
         self._dealer.remove(rank)
         self._running.discard(rank)
-        self._expected.pop(rank, None)
+        self._average.go_on_without(rank)
         self._maybe_compute()
         self._maybe_request()

@@ -14,7 +14,8 @@ from flodl_core.coordinator import Coordinator, RunPlan
 from flodl_core.epoch_metrics import EpochMetrics
 from flodl_core.errors import WorkerFailure
 from flodl_core.events import Event, SyncEvent
-from flodl_core.local_coordinator import LocalCoordinator, LocalOptions
+from flodl_core.local_coordinator import LocalCoordinator
+from flodl_core.local_options import LocalOptions
 from flodl_core.messages import (
     FINAL_ROUND,
     Averaged,

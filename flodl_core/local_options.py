@@ -1,0 +1,19 @@
+"""How a Local SGD run is paced."""
+
+from dataclasses import dataclass
+
+from flodl_core.policies import ApplyPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalOptions:
+    """How a Local SGD run is paced; the builder's methods of the same names say what each means."""
+
+    policy: ApplyPolicy = ApplyPolicy.CADENCE
+    meets: bool = False
+    anchor: int = 10
+    max_anchor: int = 200
+    overhead_target: float = 0.03
+    max_batch_diff: int | None = None
+    max_overshoot: int | None = None
+    snapshot_timeout_s: float = 5.0

@@ -1,0 +1,79 @@
+"""The average through the CPU that is under way: Idle -> Collecting -> Computing -> Idle."""
+
+from collections.abc import Mapping
+from enum import Enum, auto
+
+from flodl_core.messages import Snapshot
+
+
+class Phase(Enum):
+    """Where an average through the CPU stands."""
+
+    IDLE = auto()
+    COLLECTING = auto()
+    COMPUTING = auto()
+
+
+class SnapshotRound:
+    """Owned by the coordinator. At most one average is under way."""
+
+    def __init__(self) -> None:
+        self.phase = Phase.IDLE
+        self.round = -1
+        self._limits_s: dict[int, float] = {}
+        self._snapshots: dict[int, Snapshot] = {}
+
+    @property
+    def snapshots(self) -> Mapping[int, Snapshot]:
+        """What has been handed in, by rank."""
+        return self._snapshots
+
+    @property
+    def next_limit_s(self) -> float | None:
+        """When the first rank that is still awaited will be late; None where none can be."""
+        limit_s = min(self._limits_s.values(), default=float("inf"))
+        return limit_s if self.phase is Phase.COLLECTING and limit_s != float("inf") else None
+
+    def collect(self, round_: int, limits_s: Mapping[int, float]) -> None:
+        """Await snapshots of these ranks, each until its limit; infinity for a rank that has none."""
+        assert self.phase is Phase.IDLE, "never two averages at once"
+        self.phase, self.round = Phase.COLLECTING, round_
+        self._limits_s, self._snapshots = dict(limits_s), {}
+
+    def add(self, snapshot: Snapshot) -> bool:
+        """Take a snapshot; False where it is not awaited (any more)."""
+        rank = snapshot.entry.rank
+        if self.phase is not Phase.COLLECTING or rank not in self._limits_s:
+            return False
+        del self._limits_s[rank]
+        self._snapshots[rank] = snapshot
+        return True
+
+    def late(self, now_s: float) -> list[int]:
+        """Ranks whose limit has passed, in rank order."""
+        if self.phase is not Phase.COLLECTING:
+            return []
+        return sorted(rank for rank, limit_s in self._limits_s.items() if limit_s <= now_s)
+
+    def go_on_without(self, rank: int) -> None:
+        """Await the rank no longer. Does nothing where it is not awaited."""
+        self._limits_s.pop(rank, None)
+
+    def wait_on(self, rank: int, limit_s: float) -> None:
+        """Give the rank until ``limit_s``."""
+        self._limits_s[rank] = limit_s
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nobody is awaited any more."""
+        return self.phase is Phase.COLLECTING and not self._limits_s
+
+    def compute(self) -> None:
+        """The snapshots are being averaged."""
+        self.phase = Phase.COMPUTING
+
+    def finish(self) -> Mapping[int, Snapshot]:
+        """The average is done, or given up; returns what it was made of."""
+        self.phase = Phase.IDLE
+        snapshots, self._snapshots = self._snapshots, {}
+        return snapshots
