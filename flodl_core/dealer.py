@@ -21,7 +21,7 @@ class Dealer:
 
     The *current* epoch is the lowest of which a sample has not been trained. While it runs out, a rank may go on
     with the next, by at most the overshoot limit; and never further than one epoch beyond the lowest that is in no
-    average yet.
+    average yet. It never goes back to an epoch after samples of a later one: its ``epoch_fn`` has been called by then.
 
     Args:
         ranks: Who takes part.
@@ -49,6 +49,7 @@ class Dealer:
         self._num_measured = 0
         self._fastest: int | None = None
         self._dealt_epoch = dict.fromkeys(self._ranks, -1)
+        self._num_ahead = 0
         self.current_epoch = 0
         self.averaged_epoch = -1
         """The last epoch that is in an average."""
@@ -65,15 +66,15 @@ class Dealer:
         return self._num_measured == len(self._ranks)
 
     def set_batch_ms(self, rank: int, batch_ms: float) -> None:
-        """Take a new estimate of a rank's speed, in milliseconds per full batch."""
+        """Take a new estimate of a rank's speed, in milliseconds per full batch; 0 makes it unknown."""
         before = self._batch_ms[rank]
         self._batch_ms[rank] = batch_ms
         self._num_measured += (batch_ms > 0) - (before > 0)
         self._total_rate += (1 / batch_ms if batch_ms > 0 else 0.0) - (1 / before if before > 0 else 0.0)
-        if self._fastest is None or batch_ms < self._batch_ms[self._fastest]:
-            self._fastest = rank
-        elif rank == self._fastest and batch_ms > before:
+        if rank == self._fastest and not 0 < batch_ms <= before:
             self._find_fastest()
+        elif batch_ms > 0 and (self._fastest is None or batch_ms < self._batch_ms[self._fastest]):
+            self._fastest = rank
 
     def _find_fastest(self) -> None:
         measured = [rank for rank in sorted(self._ranks) if self._batch_ms[rank] > 0]
@@ -109,15 +110,17 @@ class Dealer:
 
     def _next_plan(self, rank: int, worth: int) -> EpochPlan | None:
         last = min(self.current_epoch + 1, self.averaged_epoch + 2, self._num_epochs - 1)
-        for epoch in range(self.current_epoch, last + 1):
+        first = max(self.current_epoch, self._dealt_epoch[rank])
+        for epoch in range(first, last + 1):
             pool = self._pool(epoch)
             if pool.remaining == 0:
                 continue
-            num_batches = (
-                self._share(rank, pool, worth)
-                if epoch == self.current_epoch
-                else min(worth, self._overshoot.limit - self._batches(pool.dispatched(rank)))
-            )
+            if epoch == self.current_epoch:
+                num_batches = self._share(rank, pool, worth)
+                if self._num_ahead == len(self._ranks) - 1:
+                    num_batches = max(1, num_batches)  # the others have gone on for good: the rest falls to this rank
+            else:
+                num_batches = min(worth, self._overshoot.limit - self._batches(pool.dispatched(rank)))
             if num_batches > 0:
                 return self._take(pool, rank, epoch, num_batches)
         return None
@@ -151,6 +154,7 @@ class Dealer:
         offset, size = taken
         self._outstanding[rank] += size
         self._total_outstanding += size
+        self._num_ahead += self._dealt_epoch[rank] <= self.current_epoch < epoch
         self._dealt_epoch[rank] = max(self._dealt_epoch[rank], epoch)
         return EpochPlan(epoch=epoch, offset=offset, size=size)
 
@@ -177,6 +181,7 @@ class Dealer:
         before = self.current_epoch
         while self.current_epoch in self._pools and self._pools[self.current_epoch].is_done:
             self.current_epoch += 1
+            self._num_ahead = 0  # nobody is dealt more than one epoch ahead
         return self.current_epoch > before
 
     @property
@@ -212,7 +217,6 @@ class Dealer:
     def remove(self, rank: int) -> None:
         """The rank has left. What it was dealt and did not report is not dealt again."""
         self.set_batch_ms(rank, 0.0)
+        self._num_ahead -= self._dealt_epoch[rank] > self.current_epoch
         self._ranks.discard(rank)
         self._starved.discard(rank)
-        if self._fastest == rank:
-            self._find_fastest()
