@@ -6,6 +6,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from flodl_core import ApplyPolicy, AverageBackend, SyncEvent, WorkerSpec
+from flodl_core.dealer import Dealer
+from flodl_core.messages import EpochPlan
+from flodl_core.overshoot import OvershootLimit
 from tests.flodl_core.training import (
     BACKENDS,
     POLICIES,
@@ -187,3 +190,25 @@ def test_order_of_samples_is_another_in_each_epoch_and_for_each_seed() -> None:
     assert order[:40] != order[40:]
     assert sample_order(1) == order
     assert sample_order(2)[:40] != order[:40]
+
+
+@given(data=st.data(), world_size=st.integers(2, 5), overshoot=st.integers(0, 4), epoch_size=st.integers(1, 60))
+def test_no_rank_goes_back_to_an_epoch(data: st.DataObject, world_size: int, overshoot: int, epoch_size: int) -> None:
+    # speeds that change their order make a rank pass over the rest of an epoch that it would later take after all
+    dealer = Dealer(
+        range(world_size), epoch_size=epoch_size, batch_size=1, num_epochs=3, overshoot=OvershootLimit(100, overshoot)
+    )
+    queues: dict[int, list[EpochPlan]] = {rank: [] for rank in range(world_size)}
+    dealt: dict[int, list[int]] = {rank: [] for rank in range(world_size)}
+    while dealer.current_epoch < 3:
+        rank = data.draw(st.integers(0, world_size - 1))
+        dealer.set_batch_ms(rank, data.draw(st.sampled_from([0.5, 30.0, 100.0])))
+        plans = dealer.deal(rank, round_batches=2)
+        queues[rank] += plans
+        dealt[rank] += [plan.epoch for plan in plans]
+        busy = [rank for rank in range(world_size) if queues[rank]]
+        for other in busy[:2]:
+            plan = queues[other].pop(0)
+            dealer.complete(other, plan.epoch, plan.size)
+            dealer.averaged(range(dealer.averaged_epoch + 1, dealer.current_epoch))
+    assert all(epochs == sorted(epochs) for epochs in dealt.values())
