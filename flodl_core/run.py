@@ -67,7 +67,7 @@ class Progress:
         rank_speeds: Samples per second of busy time, by rank; 0 before a rank's first batch.
         num_syncs: Averages taken.
         anchor: Batches that the slowest rank does in a round.
-        loss: Mean over all samples of the epochs reported so far's last, or NaN.
+        loss: Mean over the samples of the last fifth of a second or so, or NaN before there are any.
     """
 
     epoch: int
@@ -110,7 +110,6 @@ class Run:
         self._stop_requested = threading.Event()
         self.coordinator = self._make_coordinator()
         self._last_state: ReplicaState | None = None
-        self._last_loss = float("nan")
         self._progress = self._make_progress()
         self._progress_s = 0.0
 
@@ -257,7 +256,6 @@ class Run:
         self.events.put(event)
 
     def _on_epoch(self, ready: EpochReady) -> None:
-        self._last_loss = ready.metrics.avg_loss
         self._progress = self._make_progress()
         payload = ready.payload if self.job.keeps_epoch(ready.metrics.epoch) else None
         if payload is not None:
@@ -357,7 +355,7 @@ class Run:
             rank_speeds=tuple(speeds.get(rank, 0.0) for rank in range(self.job.world_size)),
             num_syncs=coordinator.num_syncs,
             anchor=coordinator.anchor,
-            loss=self._last_loss,
+            loss=coordinator.book.recent_loss,
         )
 
 

@@ -1,5 +1,6 @@
 """The books of a run: what was trained, by whom, in which time. Fed with reports, asked for metrics and progress."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -72,6 +73,7 @@ class RunBook:
         self._start_s = start_s
         self._ranks = [_RankBook() for _ in devices]
         self._windows: dict[int, _OpenWindow] = {}
+        self._latest: dict[int, _RankBook] = {}
         self._epochs: dict[int, EpochTotals] = {}
         self._first_s: float | None = None
         self._last_s = 0.0
@@ -127,7 +129,7 @@ class RunBook:
 
     def _close_window(self, rank: int, now_s: float) -> StepWindow:
         window = self._windows.pop(rank)
-        book = window.book
+        book = self._latest[rank] = window.book
         return StepWindow(
             time_s=self.time_s(now_s),
             rank=rank,
@@ -179,6 +181,12 @@ class RunBook:
             rank_batches=tuple(book.num_batches for book in self._ranks),
             rank_busy_ms=busy_ms,
         )
+
+    @property
+    def recent_loss(self) -> float:
+        """Mean loss over the samples of each rank's latest step window; NaN before the first."""
+        num_samples = sum(book.num_samples for book in self._latest.values())
+        return sum(book.loss_sum for book in self._latest.values()) / num_samples if num_samples else math.nan
 
     def rank_speeds(self) -> Mapping[int, float]:
         """Samples per second of busy time, by rank, of the ranks that have trained."""
