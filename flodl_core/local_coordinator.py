@@ -293,6 +293,7 @@ class LocalCoordinator(Coordinator):
             else:
                 self._average.wait_on(rank, self._now_s + limit_s)  # there is nothing to average yet
         self._maybe_compute()
+        self._maybe_request()
 
     def _on_snapshot(self, message: Snapshot) -> None:
         rank = message.entry.rank

@@ -18,7 +18,7 @@ class LocalWorker(Worker):
         self._global_step = 0
         self._batches_at_update = 0
         self._snapshot: ReplicaState | None = None
-        self._entry: Entry | None = None
+        self._entries: dict[int, Entry] = {}  # by round, until answered: a late one may be answered after the next
         self._stall_ms = 0.0
 
     def run(self) -> None:
@@ -139,15 +139,15 @@ class LocalWorker(Worker):
             self._snapshot.copy_from(state)
         is_finite = self._snapshot.is_finite()
         self.check_finite(is_finite)
-        self._entry = self.ledger.entry(round_=round_, is_finite=is_finite)
+        entry = self._entries[round_] = self.ledger.entry(round_=round_, is_finite=is_finite)
         self._stall_ms = 1e3 * (time.perf_counter() - start_s)
-        self.send(Snapshot(entry=self._entry, payload=self._snapshot))
+        self.send(Snapshot(entry=entry, payload=self._snapshot))
 
     def _take_update(self, update: Update) -> None:
         assert self._snapshot is not None, "an update answers a snapshot"
-        assert self._entry is not None, "an update answers a snapshot"
+        entry = self._entries.pop(update.round)
         if update.payload is None:
-            self.ledger.take_back(self._entry)
+            self.ledger.take_back(entry)
             return
         assert isinstance(update.payload, ReplicaState)
         start_s = time.perf_counter()

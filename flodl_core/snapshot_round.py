@@ -41,9 +41,10 @@ class SnapshotRound:
         self._limits_s, self._snapshots = dict(limits_s), {}
 
     def add(self, snapshot: Snapshot) -> bool:
-        """Take a snapshot; False where it is not awaited (any more)."""
+        """Take a snapshot; False where it is not awaited (any more), such as a late one of the round before."""
         rank = snapshot.entry.rank
-        if self.phase is not Phase.COLLECTING or rank not in self._limits_s:
+        is_of_now = self.phase is Phase.COLLECTING and snapshot.entry.round == self.round
+        if not is_of_now or rank not in self._limits_s:
             return False
         del self._limits_s[rank]
         self._snapshots[rank] = snapshot
