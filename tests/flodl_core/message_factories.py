@@ -25,6 +25,7 @@ from flodl_core.messages import (
     WindowDone,
     WorkerExiting,
 )
+from flodl_core.rounds import NO_COUNT
 
 BATCH_SIZE = 8
 
@@ -38,7 +39,7 @@ def start_epoch(epoch: int, offset: int, size: int) -> StartEpoch:
 
 
 def open_round(
-    round_: int, *, count: int = 1 << 62, deadline_ms: float | None = None, planned: int = 1, total: int = 1
+    round_: int, *, count: int = NO_COUNT, deadline_ms: float | None = None, planned: int = 1, total: int = 1
 ) -> OpenRound:
     return OpenRound(round=round_, deadline_ms=deadline_ms, count=count, planned=planned, planned_total=total)
 
