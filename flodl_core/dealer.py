@@ -117,13 +117,20 @@ class Dealer:
                 continue
             if epoch == self.current_epoch:
                 num_batches = self._share(rank, pool, worth)
-                if self._num_ahead == len(self._ranks) - 1:
-                    num_batches = max(1, num_batches)  # the others have gone on for good: the rest falls to this rank
+                if self._falls_to_whoever_asks():
+                    num_batches = max(1, num_batches)
             else:
                 num_batches = min(worth, self._overshoot.limit - self._batches(pool.dispatched(rank)))
             if num_batches > 0:
                 return self._take(pool, rank, epoch, num_batches)
         return None
+
+    def _falls_to_whoever_asks(self) -> bool:
+        """Whether the rank that would take what is left of the current epoch has gone on to the next for good."""
+        if self._num_ahead == len(self._ranks) - 1:
+            return True
+        is_gone = self._fastest is not None and self._dealt_epoch[self._fastest] > self.current_epoch
+        return is_gone and self._total_outstanding == 0
 
     def _pool(self, epoch: int) -> ChunkPool:
         if epoch not in self._pools:

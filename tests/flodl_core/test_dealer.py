@@ -265,3 +265,17 @@ class DealerMachine(RuleBasedStateMachine):
 
 DealerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=60)
 TestDealerMachine = DealerMachine.TestCase
+
+
+def test_what_is_left_is_dealt_though_the_fastest_rank_has_gone_on_to_the_next_epoch() -> None:
+    dealer = Dealer(range(3), epoch_size=5, batch_size=1, num_epochs=2, overshoot=OvershootLimit(5, 5))
+    for rank, batch_ms in ((0, 1000.0), (1, 1.0), (2, 1000.0)):
+        dealer.set_batch_ms(rank, batch_ms)
+    assert dealer.deal(0, round_batches=5) == [plan(epoch=1, offset=0, size=5)]
+    dealer.set_batch_ms(0, 1.0)
+    dealer.set_batch_ms(1, 1000.0)
+    assert dealer.deal(1, round_batches=5) == []
+    assert dealer.deal(2, round_batches=5) == []
+    dealer.complete(0, 1, 5)
+    assert dealer.deal(0, round_batches=5) == []
+    assert dealer.deal(1, round_batches=5)[0].epoch == 0, "nobody is left who would take it"
