@@ -65,7 +65,7 @@ def test_receiver_on_another_thread_gets_every_message_and_wakes_at_the_end() ->
         while (message := channel.receive()) is not None:
             received.append(message)
 
-    thread = threading.Thread(target=receive)
+    thread = threading.Thread(target=receive, daemon=True)
     thread.start()
     for number in range(100):
         channel.send(number)
@@ -84,7 +84,7 @@ def test_messages_of_many_senders_each_keep_their_order() -> None:
         for number in range(200):
             channel.send((sender, number))
 
-    threads = [threading.Thread(target=send, args=(sender,)) for sender in range(4)]
+    threads = [threading.Thread(target=send, args=(sender,), daemon=True) for sender in range(4)]
     for thread in threads:
         thread.start()
     received = [channel.receive(LIMIT_S) for _ in range(800)]

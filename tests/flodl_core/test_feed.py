@@ -56,7 +56,7 @@ def test_waiting_readers_share_the_items_and_all_wake_at_the_end() -> None:
         for item in feed:
             read.append(item)
 
-    readers = [threading.Thread(target=read_all) for _ in range(3)]
+    readers = [threading.Thread(target=read_all, daemon=True) for _ in range(3)]
     for reader in readers:
         reader.start()
     for number in range(300):

@@ -35,7 +35,7 @@ class Clock:
 
 @dataclass
 class Visitor:
-    """A rank on a thread of its own, which enters once."""
+    """A rank on a thread of its own, which enters once. Daemon, so that one that nobody wakes fails a test and no more."""
 
     place: Rendezvous[int, int]
     rank: int
@@ -44,7 +44,7 @@ class Visitor:
     errors: list[BaseException] = field(default_factory=list)
 
     def start(self) -> Visitor:
-        self.thread = threading.Thread(target=self._enter)
+        self.thread = threading.Thread(target=self._enter, daemon=True)
         self.thread.start()
         return self
 
@@ -119,7 +119,7 @@ def test_result_may_be_none() -> None:
 
     clock = Clock()
     place: Rendezvous[int, None] = Rendezvous(range(2), nothing, now_s=clock)
-    thread = threading.Thread(target=place.enter, args=(0, 1))
+    thread = threading.Thread(target=place.enter, args=(0, 1), daemon=True)
     thread.start()
     clock.wait_for_arrival()
     place.enter(1, 1)
@@ -243,7 +243,7 @@ def test_two_meetings_never_overlap() -> None:
         for number in range(num_meetings):
             results[rank].append(place.enter(rank, number))
 
-    threads = [threading.Thread(target=attend, args=(rank,)) for rank in range(num_ranks)]
+    threads = [threading.Thread(target=attend, args=(rank,), daemon=True) for rank in range(num_ranks)]
     for thread in threads:
         thread.start()
     for thread in threads:
