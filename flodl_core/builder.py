@@ -127,7 +127,7 @@ class DdpBuilder:
     def policy(self, policy: ApplyPolicy | str) -> Self:
         """When replicas are averaged: ``sync``, ``cadence`` (default) or ``async``.
 
-        Over an all-reduce, ``async`` is a cadence by counts: ranks do meet.
+        Over an all-reduce, ``async`` is a cadence by counts: ranks do meet, when the first of them has done its count.
         """
         self._policy = parse_choice(ApplyPolicy, policy, what="policy")
         return self

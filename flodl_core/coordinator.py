@@ -23,6 +23,7 @@ from flodl_core.events import EpochEnded, Event, RunEnded, RunStarted, WorkerLos
 from flodl_core.messages import (
     FINAL_ROUND,
     Averaged,
+    AveragingFailed,
     BatchesDone,
     CallbackFailed,
     Payload,
@@ -113,6 +114,8 @@ class Coordinator(abc.ABC):
             case CallbackFailed():
                 self.callback_error = self.callback_error or message.error
                 self._stop("failed")
+            case AveragingFailed():
+                self._on_averaging_failed(message)
             case WorkerExiting():
                 self._on_exit(message)
             case Snapshot() if message.entry.round == FINAL_ROUND:
@@ -171,6 +174,10 @@ class Coordinator(abc.ABC):
     def _on_stop(self) -> None:
         """The run shall stop: bring it to ``_shut_down`` without losing what was trained."""
 
+    @abc.abstractmethod
+    def _give_up_average(self) -> None:
+        """The average under way will not come; the run is stopping."""
+
     # The way to the end
 
     @property
@@ -207,6 +214,14 @@ class Coordinator(abc.ABC):
         if not self.members:
             self._settle()
 
+    def _on_averaging_failed(self, message: AveragingFailed) -> None:
+        self.callback_error = self.callback_error or message.error
+        if message.round == FINAL_ROUND:
+            self._finish(payload=None)
+            return
+        self._stop("failed")
+        self._give_up_average()
+
     def _settle(self) -> None:
         self._out.extend(Emit(event=event) for event in self.book.close_windows(self._now_s))
         snapshots = self._last_snapshots
@@ -223,7 +238,7 @@ class Coordinator(abc.ABC):
         self._out.append(ComputeAverage(round=FINAL_ROUND, snapshots=snapshots, tally=terms))
 
     def _finish(self, *, payload: Payload | None) -> None:
-        status = self._stop_status or "completed"
+        status = "failed" if self.callback_error is not None else self._stop_status or "completed"
         self._emit(RunEnded(time_s=self._time_s, status=status, global_step=self.book.global_step))
         self.finished = Finish(status=status, payload=payload, error=self.callback_error)
         self._out.append(self.finished)

@@ -60,7 +60,7 @@ class DdpHandle:
 
     def metrics(self) -> Iterator[EpochMetrics]:
         """Epochs as they end, until training ends. Each epoch is given once, to whichever reader comes first."""
-        return iter(self._run.metrics)
+        yield from self._run.metrics  # a generator: it keeps the handle, and with it the run, alive
 
     def poll_metrics(self) -> list[EpochMetrics]:
         """Epochs that have ended since the last reading, without waiting."""
@@ -79,7 +79,7 @@ class DdpHandle:
 
     def events(self) -> Iterator[Event]:
         """What happens, as it happens and in order, until training ends. Each event is given once."""
-        return iter(self._run.events)
+        yield from self._run.events
 
     def cancel(self) -> None:
         """Stop after the batches under way; ``join`` then returns what was trained. Returns at once."""

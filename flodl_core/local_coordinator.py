@@ -6,6 +6,7 @@ starts when every window has ended: Idle -> Collecting -> Computing -> Idle, whi
 """
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from flodl_core.commands import ComputeAverage
 from flodl_core.coordinator import Coordinator, RunPlan
@@ -29,6 +30,8 @@ from flodl_core.messages import (
 )
 from flodl_core.overshoot import OvershootLimit
 from flodl_core.pace import Pace, RoundWork
+from flodl_core.policies import ApplyPolicy
+from flodl_core.rounds import NO_COUNT
 from flodl_core.snapshot_round import Phase, SnapshotRound
 from flodl_core.tally import tally
 from flodl_core.throttle import is_too_far_ahead
@@ -73,6 +76,8 @@ class LocalCoordinator(Coordinator):
         self._raw_batches = dict.fromkeys(self.members, 0)
         self._raw_ms = dict.fromkeys(self.members, 0.0)
         self._slowest_in_round = 0
+        self._counts: dict[int, Mapping[int, int]] = {}
+        self._called_in = -1
         self._calibrated_early = False
         self._stall_ms = 0.0
         self._last_stall_ms = 0.0
@@ -206,12 +211,26 @@ class LocalCoordinator(Coordinator):
             self._running.discard(rank)
         if self._options.meets and not self._is_shut_down:
             self._announce(message.round + 1)  # before the meeting, so that nobody waits for it after
+            self._call_in(message.round, rank)
+
+    def _call_in(self, round_: int, first: int) -> None:
+        """Async over an all-reduce: the first rank to reach its count calls the others in after their batch under way.
+
+        Counts cannot follow a machine whose speed wavers: without this, each round would wait for the last count.
+        """
+        if self._options.policy is not ApplyPolicy.ASYNC or round_ != self._round or round_ == self._called_in:
+            return
+        if self._work[round_].num_batches[first] >= self._counts[round_].get(first, NO_COUNT):
+            self._called_in = round_
+            for rank in sorted(self._running):
+                self._send(rank, SyncNow(round=round_))
 
     def _announce(self, round_: int) -> None:
         if round_ > self._announced_round and not self._is_done:
             self._open_round(round_)
 
     def _on_sync_done(self, message: SyncDone) -> None:
+        self.book.discarded_samples += message.discarded_samples
         if message.rank not in self.members:
             return
         self._met_round[message.rank] = max(self._met_round[message.rank], message.round)
@@ -226,6 +245,7 @@ class LocalCoordinator(Coordinator):
         ranks = sorted(self.members)
         is_planned = self._dealer.all_measured and (self._round > 0 or self._calibrated_early)
         windows = self._pace.windows(ranks, self._dealer.batch_ms) if is_planned else self._pace.unlimited(ranks)
+        self._counts[round_] = windows.counts
         total = sum(windows.planned.values())
         for rank in ranks:
             self._send(
@@ -243,6 +263,7 @@ class LocalCoordinator(Coordinator):
         """Learn from a round's work and the cost of its average; go on to the next."""
         before = self._pace.anchor
         self._pace.close_round(self._work.pop(self._round, RoundWork()), average_ms=average_ms)
+        self._counts.pop(self._round, None)
         for rank in self.members:
             if self._pace.batch_ms(rank) > 0:
                 self._dealer.set_batch_ms(rank, self._pace.batch_ms(rank))
@@ -387,6 +408,10 @@ class LocalCoordinator(Coordinator):
         if self._options.meets or self._average.phase is Phase.IDLE:
             self._shut_down(hand_in=self.members)
         # else the average under way is finished first: what was trained is in it
+
+    def _give_up_average(self) -> None:
+        self._average.finish()
+        self._shut_down(hand_in=self.members)
 
     def _on_lost(self, rank: int) -> None:
         self._dealer.remove(rank)

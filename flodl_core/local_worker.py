@@ -151,8 +151,10 @@ class LocalWorker(Worker):
             return
         assert isinstance(update.payload, ReplicaState)
         start_s = time.perf_counter()
+        discarded = 0
         if update.is_excluded:
             self.trainer.replica.load(update.payload)
+            discarded = self.ledger.discard()
         else:
             has_trained = self.ledger.batches_since_entry > 0
             self.trainer.replica.merge(update.payload, self._snapshot, has_trained=has_trained)
@@ -161,4 +163,4 @@ class LocalWorker(Worker):
             self.trainer.forget_optimizer()
         self._note_average(update.global_step)
         stall_ms = self._stall_ms + 1e3 * (time.perf_counter() - start_s)
-        self.send(SyncDone(rank=self.seat.rank, round=update.round, stall_ms=stall_ms))
+        self.send(SyncDone(rank=self.seat.rank, round=update.round, stall_ms=stall_ms, discarded_samples=discarded))

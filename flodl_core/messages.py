@@ -78,6 +78,7 @@ class BatchesDone:
         end_s: When the last of them ended.
         num_syncs: Sync only, and only from the leading rank: averages since its last report, ...
         sync_ms: ... and what they cost together.
+        discarded_samples: Sync over an all-reduce only: those whose gradients were left out for not being finite.
     """
 
     rank: int
@@ -95,6 +96,7 @@ class BatchesDone:
     end_s: float
     num_syncs: int = 0
     sync_ms: float = 0.0
+    discarded_samples: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,11 +113,13 @@ class SyncDone:
 
     Attributes:
         stall_ms: Time for which taking part kept the rank from training, without waiting for others.
+        discarded_samples: What a rank that was left out trained between its snapshot and the average, and lost.
     """
 
     rank: int
     round: int
     stall_ms: float
+    discarded_samples: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,8 +181,16 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackFailed:
-    """``eval_fn``, ``metrics_fn`` or the averaging itself raised."""
+    """``eval_fn`` or ``metrics_fn`` raised."""
 
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AveragingFailed:
+    """The averaging thread raised: ``Averaged`` for the round will not come."""
+
+    round: int
     error: BaseException
 
 
@@ -264,6 +276,14 @@ class Shutdown:
 
 
 ToCoordinator = (
-    BatchesDone | WindowDone | SyncDone | Snapshot | Averaged | WorkerExiting | StopRequested | CallbackFailed
+    BatchesDone
+    | WindowDone
+    | SyncDone
+    | Snapshot
+    | Averaged
+    | AveragingFailed
+    | WorkerExiting
+    | StopRequested
+    | CallbackFailed
 )
 ToWorker = StartEpoch | OpenRound | SyncNow | Throttle | RequestParams | Update | Shutdown

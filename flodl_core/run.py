@@ -25,14 +25,22 @@ from flodl_core.data import Permutations
 from flodl_core.devices import device_label, device_summary, intra_op_threads
 from flodl_core.epoch_metrics import EpochMetrics
 from flodl_core.errors import ChannelClosed
-from flodl_core.events import Event, WorkerLost
+from flodl_core.events import Event, RunEnded, WorkerLost
 from flodl_core.feed import Feed
 from flodl_core.job import Job
 from flodl_core.learning_rate import scale_for
 from flodl_core.local_coordinator import LocalCoordinator
 from flodl_core.local_worker import LocalWorker
 from flodl_core.meetings import Contribution, GradientMeeting, MeetingResult, ParameterMeeting
-from flodl_core.messages import Averaged, CallbackFailed, Shutdown, StopRequested, ToCoordinator, ToWorker
+from flodl_core.messages import (
+    Averaged,
+    AveragingFailed,
+    CallbackFailed,
+    Shutdown,
+    StopRequested,
+    ToCoordinator,
+    ToWorker,
+)
 from flodl_core.rendezvous import Rendezvous
 from flodl_core.replica import Replica, ReplicaState
 from flodl_core.run_book import RunTotals
@@ -103,8 +111,11 @@ class Run:
         self._gradients = GradientMeeting()
         self._rendezvous = self._make_rendezvous() if job.meets else None
         self._averager = Averager()
-        self._averaging = BackgroundThread("ddp-averager", on_error=self._on_background_error)
-        self._callbacks = BackgroundThread("ddp-callbacks", on_error=self._on_background_error)
+        self._averaging = BackgroundThread("ddp-averager", on_error=self._on_averaging_error)
+        self._averaging_round = 0
+        self._callbacks = BackgroundThread("ddp-callbacks", on_error=self._on_callback_error)
+        self._callback_error: BaseException | None = None
+        self._ended: RunEnded | None = None
         self._thread = threading.Thread(target=self._serve, name="ddp-coordinator")
         self._workers: list[threading.Thread] = []
         self._stop_requested = threading.Event()
@@ -251,6 +262,9 @@ class Run:
             log.debug("rank %d has ended: %s dropped", command.rank, type(command.message).__name__)
 
     def _emit(self, event: Event) -> None:
+        if isinstance(event, RunEnded):
+            self._ended = event  # told once the last callback has had its chance to fail
+            return
         if isinstance(event, WorkerLost):
             log.error("worker lost: %s", event.error)
         self.events.put(event)
@@ -268,6 +282,7 @@ class Run:
     # In the averaging thread
 
     def _average(self, command: ComputeAverage) -> None:
+        self._averaging_round = command.round
         start_s = time.perf_counter()
         states = {rank: _state(snapshot.payload) for rank, snapshot in command.snapshots.items()}
         mean = self._averager.average(states, command.tally)
@@ -287,6 +302,11 @@ class Run:
             )
         )
 
+    def _on_averaging_error(self, error: BaseException) -> None:
+        log.error("averaging failed", exc_info=error)
+        with contextlib.suppress(ChannelClosed):
+            self._inbox.send(AveragingFailed(round=self._averaging_round, error=error))
+
     # In the callbacks' thread
 
     def _call_back(self, metrics: EpochMetrics, payload: ReplicaState | None) -> None:
@@ -298,12 +318,11 @@ class Run:
             self.job.metrics_fn(metrics)
         self.metrics.put(metrics)
 
-    def _on_background_error(self, error: BaseException) -> None:
-        log.error("a callback or the averaging failed", exc_info=error)
-        try:
+    def _on_callback_error(self, error: BaseException) -> None:
+        log.error("a callback failed", exc_info=error)
+        self._callback_error = self._callback_error or error
+        with contextlib.suppress(ChannelClosed):  # the last callback of a run that has ended otherwise
             self._inbox.send(CallbackFailed(error=error))
-        except ChannelClosed:  # the last callback of a run that has ended otherwise
-            self.finish = replace(self.finish, status="failed", error=error) if self.finish else None
 
     # The end
 
@@ -329,11 +348,32 @@ class Run:
         if self._rendezvous is not None:
             self._rendezvous.close()
         self._progress = self._make_progress()
-        self._publish()
+        self._conclude()
         torch.set_num_threads(self._outer_threads)
         self.metrics.close()
         self.events.close()
         self.done.set()
+
+    def _conclude(self) -> None:
+        """Settle how the run ended, after everything that may still have failed."""
+        assert self.finish is not None, "winding up follows a finish"
+        if self._callback_error is not None:
+            self._fail(self._callback_error)
+        try:
+            self._publish()
+        except Exception as error:  # a thread's top: eval_fn may have left the model in any state
+            log.exception("the trained state cannot be read")
+            self._fail(error)
+        ended = self._ended or RunEnded(
+            time_s=self.coordinator.book.time_s(time.perf_counter()),
+            status="failed",
+            global_step=self.coordinator.book.global_step,
+        )
+        self.events.put(replace(ended, status=self.finish.status))
+
+    def _fail(self, error: BaseException) -> None:
+        assert self.finish is not None, "winding up follows a finish"
+        self.finish = replace(self.finish, status="failed", error=self.finish.error or error)
 
     def _publish(self) -> None:
         assert self.finish is not None, "winding up follows a finish"

@@ -97,6 +97,7 @@ class RunBook:
         """Enter a report; returns the step windows that it completes."""
         self._ranks[report.rank].add(report)
         self._num_batches += report.num_batches
+        self.discarded_samples += report.discarded_samples
         self._first_s = report.start_s if self._first_s is None else min(self._first_s, report.start_s)
         self._last_s = max(self._last_s, report.end_s)
         self._lr = report.lr

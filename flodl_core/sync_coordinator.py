@@ -179,6 +179,10 @@ class SyncCoordinator(Coordinator):
         self._out.append(StopMeetings())
         self._shut_down(hand_in={min(self.members, default=0)})
 
+    def _give_up_average(self) -> None:
+        self._is_computing = False
+        self._answer(round_=self._last_round, payload=None, global_step=self.book.global_step, excluded=())
+
     def _on_lost(self, rank: int) -> None:
         self._snapshots.pop(rank, None)
         self._maybe_compute()

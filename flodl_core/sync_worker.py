@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass
 
-from flodl_core.errors import NonFiniteError
+from flodl_core.errors import AveragingError, NonFiniteError
 from flodl_core.meetings import Contribution
 from flodl_core.messages import Averaged, Scalars, Snapshot, Update
 from flodl_core.replica import ReplicaState
@@ -42,6 +42,7 @@ class SyncWorker(Worker):
         self._global_step = 0
         self._num_syncs = 0
         self._sync_ms = 0.0
+        self._discarded = 0
         self._is_leader = False
 
     def run(self) -> None:
@@ -71,9 +72,17 @@ class SyncWorker(Worker):
 
     def _send_report(self, loss_sum: float, scalars: Scalars) -> None:
         num_syncs, sync_ms = (self._num_syncs, self._sync_ms) if self._is_leader else (0, 0.0)
-        self._num_syncs, self._sync_ms = 0, 0.0
-        lr = self.trainer.lr.current
-        self.send(self.ledger.report(loss_sum=loss_sum, scalars=scalars, lr=lr, num_syncs=num_syncs, sync_ms=sync_ms))
+        self.send(
+            self.ledger.report(
+                loss_sum=loss_sum,
+                scalars=scalars,
+                lr=self.trainer.lr.current,
+                num_syncs=num_syncs,
+                sync_ms=sync_ms,
+                discarded_samples=self._discarded,
+            )
+        )
+        self._num_syncs, self._sync_ms, self._discarded = 0, 0.0, 0
         if self.job.is_single and loss_sum - loss_sum != 0.0:  # NaN or infinite: nobody else would notice
             self._check_alone()
 
@@ -126,6 +135,8 @@ class SyncWorker(Worker):
             self._sync_ms += verdict.cost_ms
             self.trainer.num_updates += 1
         self._logic.stepped(stop=verdict.stop)
+        if verdict.is_excluded and self.job.meets:  # through the CPU, the coordinator has counted them
+            self._discarded += batch.size
         self.note_excluded(verdict.is_excluded)  # parameters and optimizer are untouched: only a gradient was lost
         if batch.is_last:
             self._end_epoch(batch.epoch)
@@ -183,7 +194,7 @@ class SyncWorker(Worker):
         self.send(Snapshot(entry=entry, payload=payload))
         update = self._receive_update()
         if update.payload is None:
-            raise NonFiniteError("the training has diverged: no rank has finite gradients")
+            raise AveragingError("there are no gradients to step with: the run has failed")
         assert isinstance(update.payload, ReplicaState)
         state.copy_from(update.payload)
         self.trainer.replica.take_gradients(update.payload.has_grad)

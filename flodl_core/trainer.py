@@ -98,6 +98,10 @@ class Trainer:
             values = [float(loss) for loss, _ in losses]
         return sum(value * size for value, (_, size) in zip(values, losses, strict=True)), self.scalars.take()
 
+    def forget_losses_after(self, num_batches: int) -> None:
+        """Keep the losses of the first batches since the last report: the one after them was never finished."""
+        del self._losses[num_batches:]
+
     def begin_epoch(self, epoch: int) -> None:
         """Call the user's ``epoch_fn``.
 

@@ -88,6 +88,14 @@ class Worker(abc.ABC):
     def _send_report(self, loss_sum: float, scalars: Scalars) -> None:
         self.send(self.ledger.report(loss_sum=loss_sum, scalars=scalars, lr=self.trainer.lr.current))
 
+    def flush_after_failure(self) -> None:
+        """Report what was trained before the failure, where it can still be read."""
+        self.trainer.forget_losses_after(self.ledger.num_unreported)
+        try:
+            self.flush()
+        except Exception:  # the failure itself is what counts: a broken device fails here again
+            log.warning("rank %d: its last batches could not be reported", self.seat.rank, exc_info=True)
+
     def flush_before(self, *, round_: int, epoch: int, is_urgent: bool) -> None:
         """Report where it is time to, or where the coming batch may not share a report with those before."""
         is_due = is_urgent or time.perf_counter() - self._reported_s >= REPORT_S
@@ -139,6 +147,8 @@ def run_worker(seat: WorkerSeat, make: Callable[[WorkerSeat], Worker]) -> None:
         worker.run()
     except BaseException as error:  # noqa: BLE001  # a thread's top: whatever it was becomes the worker's last message
         failure = WorkerFailure(rank=seat.rank, error=error, traceback=traceback.format_exc())
+        if worker is not None:
+            worker.flush_after_failure()
     finally:
         if worker is not None:
             worker.close()

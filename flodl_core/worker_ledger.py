@@ -50,7 +50,14 @@ class WorkerLedger:
         self._completed[epoch] = self._completed.get(epoch, 0) + num_samples
 
     def report(
-        self, *, loss_sum: float, scalars: Scalars, lr: float, num_syncs: int = 0, sync_ms: float = 0.0
+        self,
+        *,
+        loss_sum: float,
+        scalars: Scalars,
+        lr: float,
+        num_syncs: int = 0,
+        sync_ms: float = 0.0,
+        discarded_samples: int = 0,
     ) -> BatchesDone:
         """Everything since the last report; there must be something."""
         assert self.num_unreported > 0, "nothing to report"
@@ -70,6 +77,7 @@ class WorkerLedger:
             end_s=self._end_s,
             num_syncs=num_syncs,
             sync_ms=sync_ms,
+            discarded_samples=discarded_samples,
         )
         self._clear()
         return message
@@ -102,6 +110,12 @@ class WorkerLedger:
     def take_back(self, entry: Entry) -> None:
         """The entry came too late for its average: its samples count for the next."""
         self._samples_since_entry += entry.num_samples
+
+    def discard(self) -> int:
+        """What was trained since the last entry is lost; returns its samples."""
+        discarded, self._samples_since_entry = self._samples_since_entry, 0
+        self.batches_since_entry = 0
+        return discarded
 
     def averaged(self, epochs: Iterable[int]) -> None:
         """These epochs are whole in an average: they need no more keeping."""
