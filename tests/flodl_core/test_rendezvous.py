@@ -35,7 +35,7 @@ class Clock:
 
 @dataclass
 class Visitor:
-    """A rank on a thread of its own, which enters once. Daemon, so that one that nobody wakes fails a test and no more."""
+    """A rank on a daemon thread of its own, which enters once: where nobody wakes it, the test fails and no more."""
 
     place: Rendezvous[int, int]
     rank: int
