@@ -114,9 +114,14 @@ class ParameterMeeting:
 
 
 class GradientMeeting:
-    """Sync: averages gradients in place. Runs with all ranks stopped, but for ``request_stop``."""
+    """Sync: averages gradients in place. Runs with all ranks stopped, but for ``request_stop``.
 
-    def __init__(self) -> None:
+    Args:
+        world_size: Ranks at the start.
+    """
+
+    def __init__(self, *, world_size: int) -> None:
+        self._world_size = world_size
         self._averager = Averager()
         self._stop = False
 
@@ -127,7 +132,9 @@ class GradientMeeting:
     def __call__(self, contributions: Mapping[int, Contribution], waited_s: Mapping[int, float]) -> MeetingResult:
         """Average and give every rank the mean gradient."""
         start_s = time.perf_counter()
-        stop = self._stop  # read once: all ranks must act on the same value
+        # read once: all ranks must act on the same value. A rank that is missing has failed: the others need not wait
+        # for the coordinator to say so, and would train a good many rounds without its samples until it does
+        stop = self._stop or len(contributions) < self._world_size
         terms = _settle(contributions, range(0), 1)
         states = {rank: contribution.state for rank, contribution in contributions.items()}
         mean = self._averager.average(states, terms)

@@ -108,7 +108,7 @@ class Run:
         self._replica = Replica(self._initial)  # after this the initial model serves to evaluate and to publish
         self._inbox: ThreadChannel[ToCoordinator] = ThreadChannel()
         self._inboxes: list[ThreadChannel[ToWorker]] = [ThreadChannel() for _ in job.specs]
-        self._gradients = GradientMeeting()
+        self._gradients = GradientMeeting(world_size=job.world_size)
         self._rendezvous = self._make_rendezvous() if job.meets else None
         self._averager = Averager()
         self._averaging = BackgroundThread("ddp-averager", on_error=self._on_averaging_error)

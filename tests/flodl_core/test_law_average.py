@@ -439,7 +439,7 @@ def test_gradients_are_averaged_by_samples_and_missing_ones_count_as_zero() -> N
         rank: Contribution(entry=entry(rank, samples), state=replicas[rank].gradients())
         for rank, samples in enumerate([3, 1, 0])
     }
-    result = GradientMeeting()(contributions, dict.fromkeys(range(3), 0.0))
+    result = GradientMeeting(world_size=3)(contributions, dict.fromkeys(range(3), 0.0))
     assert result.has_grad == (True, False)
     for replica in replicas:
         replica.take_gradients(result.has_grad)
