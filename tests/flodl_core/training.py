@@ -26,7 +26,7 @@ from flodl_core import (
     WorkerSpec,
 )
 
-LIMIT_S = 60.0
+LIMIT_S = 30.0
 """How long a run may take before a test gives it up as hanging; none takes a tenth of it."""
 NUM_FEATURES = 4
 LR = 0.05
