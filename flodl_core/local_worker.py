@@ -17,6 +17,7 @@ class LocalWorker(Worker):
         self._logic = act.WorkerLogic(batch_size=self.job.batch_size, meets=self.job.meets)
         self._global_step = 0
         self._batches_at_update = 0
+        self._last_position = self.job.num_epochs * -(-self.job.epoch_size // self.job.batch_size) - 1
         self._snapshot: ReplicaState | None = None
         self._entries: dict[int, Entry] = {}  # by round, until answered: a late one may be answered after the next
         self._stall_ms = 0.0
@@ -89,12 +90,15 @@ class LocalWorker(Worker):
             self.trainer.loader.read_ahead(epoch=plan.epoch, offset=plan.offset, size=plan.size)
 
     def _position(self) -> int:
-        """Where the schedule stands: the global step as of the last average, and what all ranks probably did since."""
+        """Where the schedule stands: the global step as of the last average, and what all ranks probably did since.
+
+        Never past the run's last batch: a schedule may be anything there, such as a negative factor.
+        """
         opened = self._logic.opened
         done = self.ledger.total_batches - self._batches_at_update
-        if opened is None:
-            return self._global_step + done
-        return self._global_step + done * opened.planned_total // opened.planned
+        if opened is not None:
+            done = done * opened.planned_total // opened.planned
+        return min(self._global_step + done, self._last_position)
 
     def _note_average(self, global_step: int) -> None:
         self._global_step = global_step

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from flodl_core.errors import StateError
 
+PARAM_MARK = "params"
 BUFFER_MARK = "buffers"
 
 
@@ -63,7 +64,9 @@ class TrainedState:
             OSError: The file cannot be written.
         """
         path = Path(path)
-        data = save(self.state_dict(), metadata={"format": "pt", BUFFER_MARK: "\n".join(self.buffers)})
+        # safetensors sorts what it stores: the model's order is kept beside it
+        marks = {PARAM_MARK: "\n".join(self.params), BUFFER_MARK: "\n".join(self.buffers)}
+        data = save(self.state_dict(), metadata={"format": "pt", **marks})
         temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         try:
             with temporary.open("xb") as file:
@@ -85,10 +88,13 @@ class TrainedState:
         try:
             tensors = load_file(path)
             with safe_open(path, framework="pt") as file:
-                buffers = set((file.metadata() or {}).get(BUFFER_MARK, "").split("\n"))
+                marks = file.metadata() or {}
         except (OSError, SafetensorError) as error:
             raise StateError(f"{path} cannot be read as a trained state: {error}") from error
+        buffers = [name for name in marks.get(BUFFER_MARK, "").split("\n") if name in tensors]
+        marked = [name for name in marks.get(PARAM_MARK, "").split("\n") if name in tensors]
+        params = dict.fromkeys([*marked, *(name for name in tensors if name not in buffers)])
         return cls(
-            params={name: tensor for name, tensor in tensors.items() if name not in buffers},
-            buffers={name: tensor for name, tensor in tensors.items() if name in buffers},
+            params={name: tensors[name] for name in params},
+            buffers={name: tensors[name] for name in buffers},
         )
