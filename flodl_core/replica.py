@@ -79,6 +79,12 @@ def _is_dense(tensor: Tensor) -> bool:
     return True
 
 
+def _memory_order(tensor: Tensor) -> tuple[int, ...]:
+    """Strides as the flat buffer will keep them, of the dimensions that have more than one element."""
+    kept = tensor if _is_dense(tensor) else tensor.contiguous()
+    return tuple(stride for stride, size in zip(kept.stride(), kept.shape, strict=True) if size > 1)
+
+
 @dataclass(frozen=True, slots=True)
 class _Slot:
     group: int
@@ -259,7 +265,8 @@ def load_initial(model: nn.Module, initial: nn.Module) -> None:
     """Give ``model`` the parameters and buffers of ``initial``, frozen and non-persistent ones too.
 
     Raises:
-        ModelError: Names, shapes, dtypes or what is trainable differ; the message names the first that does.
+        ModelError: Names, shapes, memory orders (flat buffers hold memory as it lies), dtypes or what is trainable
+            differ; the message names the first that does.
     """
     _copy_all(dict(model.named_parameters()), dict(initial.named_parameters()), what="parameter")
     _copy_all(dict(model.named_buffers()), dict(initial.named_buffers()), what="buffer")
@@ -272,6 +279,7 @@ def _copy_all(targets: Mapping[str, Tensor], sources: Mapping[str, Tensor], *, w
         target, source = targets[name], sources[name]
         for aspect, mine, first in (
             ("shape", tuple(target.shape), tuple(source.shape)),
+            ("memory order", _memory_order(target), _memory_order(source)),
             ("dtype", target.dtype, source.dtype),
             ("requires_grad", target.requires_grad, source.requires_grad),
         ):

@@ -358,11 +358,19 @@ def test_model_that_cannot_be_replicated_is_refused(model: nn.Module, message: s
         Replica(model)
 
 
+def turned_linear() -> nn.Module:
+    """As ``nn.Linear(2, 3)``, with a weight that lies in memory column by column."""
+    layer = nn.Linear(2, 3)
+    layer.weight = nn.Parameter(torch.zeros(2, 3).t())
+    return layer
+
+
 @pytest.mark.parametrize(
     ("other", "message"),
     [
         (nn.Sequential(nn.Linear(2, 2)), r"0\.weight has shape \(2, 2\) here and \(3, 2\)"),
         (nn.Sequential(nn.Linear(2, 3, bias=False)), r"0\.bias is not in all replicas"),
+        (nn.Sequential(turned_linear()), r"0\.weight has memory order \(1, 3\) here and \(2, 1\)"),
         (nn.Sequential(nn.Linear(2, 3).double()), r"0\.weight has dtype"),
         (nn.Sequential(nn.Linear(2, 3).requires_grad_(False)), r"0\.weight has requires_grad False"),
         (nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3, affine=False)), r"buffer 1\.running_mean"),
