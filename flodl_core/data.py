@@ -2,13 +2,14 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence, Sized
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
 
+from flodl_core.background import BackgroundThread
 from flodl_core.errors import DatasetError
 
 Batch = Any
@@ -205,7 +206,11 @@ class Loader:
         self._permutations = permutations
         self._device = device
         self._ahead: tuple[tuple[int, int, int], Future[Batch]] | None = None
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix=name) if source.loads_slowly else None
+        self._loading: Future[Batch] = Future()
+        # not an executor: those refuse work once the interpreter is ending, while a run still winds up
+        self._thread = BackgroundThread(name, on_error=self._on_error) if source.loads_slowly else None
+        if self._thread is not None:
+            self._thread.start()
 
     def fetch(self, *, epoch: int, offset: int, size: int) -> Batch:
         """The batch at these positions of the epoch's permutation, on the device."""
@@ -216,9 +221,18 @@ class Loader:
 
     def read_ahead(self, *, epoch: int, offset: int, size: int) -> None:
         """Start loading the batch that will probably be fetched next. Does nothing where loading is fast."""
-        if self._pool is not None:
+        if self._thread is not None:
             key = (epoch, offset, size)
-            self._ahead = (key, self._pool.submit(self._load, key))
+            batch: Future[Batch] = Future()
+            self._ahead = (key, batch)
+            self._thread.submit(lambda: self._fill(batch, key))
+
+    def _fill(self, batch: "Future[Batch]", key: tuple[int, int, int]) -> None:
+        self._loading = batch
+        batch.set_result(self._load(key))
+
+    def _on_error(self, error: BaseException) -> None:
+        self._loading.set_exception(error)  # raised in the worker when it fetches the batch
 
     def _load(self, key: tuple[int, int, int]) -> Batch:
         epoch, offset, size = key
@@ -226,5 +240,5 @@ class Loader:
 
     def close(self) -> None:
         """End the loader's thread. May be called twice."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._thread is not None:
+            self._thread.close()
