@@ -106,7 +106,10 @@ class Throttled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotLate:
-    """A rank has not handed in its snapshot within its limit; the others were averaged without it."""
+    """A rank has not handed in its snapshot within its limit.
+
+    The others are averaged without it; where none has handed in its own yet, they all wait on.
+    """
 
     time_s: float
     rank: int

@@ -212,7 +212,7 @@ def test_run_fails_where_no_gradient_is_finite() -> None:
     assert commands[0] == StopMeetings()
     assert sends(commands) == [
         shutdown(0, hand_in=True),
-        shutdown(1, hand_in=False),
+        shutdown(1, hand_in=True),
         _update(0, global_step=0, payload=None, stop=True),
         _update(1, global_step=0, payload=None, stop=True),
     ]
@@ -229,7 +229,7 @@ def test_stop_reaches_ranks_that_meet_with_a_meetings_result() -> None:
     driver = Driver(mediated=False)
     commands = driver.handle(StopRequested())
     assert commands[0] == StopMeetings()
-    assert sends(commands) == [shutdown(0, hand_in=True), shutdown(1, hand_in=False)]
+    assert sends(commands) == [shutdown(0, hand_in=True), shutdown(1, hand_in=True)]
     assert driver.handle(StopRequested()) == []
 
 
@@ -254,6 +254,14 @@ def test_stopped_run_gives_the_leaders_replica() -> None:
     final = computation(driver.handle(exiting(1)))
     assert final.tally.weights == {0: 8}
     assert driver.handle(answer(final)) == run_ended("cancelled", global_step=2)
+
+
+def test_stopped_run_that_loses_its_leader_gives_a_survivors_replica() -> None:
+    driver = Driver(mediated=True, world_size=3)
+    command = computation(driver.handle(snapshot(0), snapshot(1), snapshot(2)))
+    driver.handle(StopRequested(), dying(0), answer(command), last_snapshot(1), last_snapshot(2), exiting(1))
+    final = computation(driver.handle(exiting(2)))
+    assert final.tally.weights == {1: 8}, "replicas are the same: one stands for all"
 
 
 def test_no_epoch_is_started_after_a_stop() -> None:
@@ -281,7 +289,7 @@ def test_lost_rank_does_not_hold_up_the_gradients_of_the_others() -> None:
     assert commands[0] == Emit(event=WorkerLost(time_s=NOW_S, rank=0, error="rank 0: RuntimeError: out of memory"))
     command = computation(commands)
     assert command.tally.weights == {1: 8, 2: 8}
-    assert sends(commands) == [shutdown(1, hand_in=True), shutdown(2, hand_in=False)]
+    assert sends(commands) == [shutdown(1, hand_in=True), shutdown(2, hand_in=True)]
     assert driver.handle(answer(command)) == [_update(1, stop=True, leader=1), _update(2, stop=True, leader=1)]
 
 
