@@ -31,3 +31,7 @@ class CursorError(StoreError, ValueError):
 
 class WriterFencedError(StoreError):
     """Somebody else has written to the run since: two recorders may not feed one run."""
+
+
+class RunStateError(StoreError):
+    """A run cannot take this turn: it exists already, or has started or ended."""
