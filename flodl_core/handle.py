@@ -101,6 +101,10 @@ class DdpHandle:
         """What happens, as it happens and in order, until training ends. Each event is given once."""
         return iter(self._run.events)
 
+    def poll_events(self) -> list[Event]:
+        """What has happened since the last reading, in order, without waiting."""
+        return self._run.events.poll()
+
     def cancel(self) -> None:
         """Stop after the batches under way; ``join`` then returns what was trained. Returns at once."""
         self._run.request_stop()
