@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from flodl_cli.dashboard import dashboard
 from flodl_cli.failures import RUN_FAILED, SIGNAL_BASE, Interrupted, explain
 from flodl_cli.recipes import recipes
 from flodl_cli.train import train
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 app.command()(train)
 app.command()(recipes)
+app.command()(dashboard)
 
 
 def _print_version(asked: bool) -> None:

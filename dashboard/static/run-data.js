@@ -88,16 +88,15 @@ export class RunData {
   }
 
   get samplesPerEpoch() {
-    const started = this.events.find((event) => event.kind === "run_started");
-    return started?.payload.num_samples ?? this.epochs.at(-1)?.num_samples ?? null;
+    const { total_samples: total, num_epochs: epochs } = this.run;
+    return total && epochs ? total / epochs : this.epochs.at(-1)?.num_samples ?? null;
   }
 
   // Part of the run that is done, from 0 to 1, or null where that cannot be told.
   get fraction() {
     const { run } = this;
     if (run.status === "completed") return 1;
-    const whole = (this.samplesPerEpoch ?? 0) * (run.num_epochs ?? 0);
-    return whole > 0 ? Math.min(1, this.samples / whole) : null;
+    return run.total_samples ? Math.min(1, this.samples / run.total_samples) : null;
   }
 
   // Samples per second of a rank over the last `span` seconds of data.

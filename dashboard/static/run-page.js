@@ -16,7 +16,8 @@ import { drawEvaluation, drawShare, drawThroughput } from "./side-charts.js";
 import { bindStop } from "./stop-button.js";
 import { View } from "./view.js";
 
-const data = new RunData(JSON.parse(byId("first-run").textContent));
+const first = JSON.parse(byId("first-run").textContent);
+const data = new RunData(first.run);
 const shared = new SharedX();
 const charts = Object.fromEntries(["loss", "throughput", "share", "eval"].map((name) => [name, new Chart(byId(`${name}-chart`), shared)]));
 const redraw = new Redraw(drawAll);
@@ -25,7 +26,7 @@ const view = new View(() => {
   redraw.ask();
 });
 let connection = "connecting";
-let clockAhead = 0; // the server's clock less ours, in milliseconds
+let clockAhead = Date.parse(first.now) - Date.now(); // the server's clock less ours, in milliseconds
 let withSyncs = false;
 let measureShown = null;
 
@@ -170,7 +171,7 @@ new RunStream(`/api/runs/${data.run.id}/stream`, () => data.cursor, {
   },
   run({ now, run }) {
     clockAhead = Date.parse(now) - Date.now();
-    data.run = run;
+    data.run = { ...data.run, ...run };
     drawRun();
     redraw.ask();
   },

@@ -43,7 +43,7 @@ export function bindStop(runId) {
   return {
     show(run) {
       button.hidden = !isLive(run);
-      if (run.cancel_requested && !asked) {
+      if (run.cancel_requested_at && !asked) {
         asked = true;
         button.disabled = true;
         button.textContent = "Stopping";
