@@ -2,7 +2,7 @@
 
 ``python -I -S guard.py GRACE_S PROGRAM ARGUMENT...``: standard input is a pipe that the owner holds open. At its end
 the program gets SIGTERM, and ``GRACE_S`` seconds later whatever is left of it SIGKILL; the same where the program ended
-by itself and left processes behind. Started as a file, in a session of its own: it needs nothing but the standard library,
+by itself and left processes behind. Started as a file, in a session of its own: it needs the standard library alone,
 and a Ctrl-C on the owner's terminal does not reach it.
 """
 
