@@ -1,6 +1,7 @@
 """For whoever supervises the dashboard: is it alive, can it do its work."""
 
 from fastapi import APIRouter
+
 from dashboard.dependencies import DatabaseDep
 from dashboard.problems import PROBLEM_RESPONSE
 from dashboard.public import Health
