@@ -8,6 +8,7 @@ from flodl_store.params_errors import describe_errors
 
 RUN_FAILED = 1
 CALLER_CAN_MEND = 2
+SERVICE_UNREACHABLE = 3
 # A shell's convention: 128 and the signal's number.
 SIGNAL_BASE = 128
 
@@ -16,7 +17,7 @@ class CliError(Exception):
     """Ends the command with one line.
 
     Attributes:
-        exit_code: 1 where a run failed, 2 where the caller can mend it.
+        exit_code: 1 where a run failed, 2 where the caller can mend it, 3 where a service is out of reach.
     """
 
     def __init__(self, message: str, *, exit_code: int = CALLER_CAN_MEND) -> None:
