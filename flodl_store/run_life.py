@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from flodl_store.database import Database
@@ -89,10 +89,8 @@ def create_run(db: Database, new: NewRun) -> RunView:
     """
     zeros = dict.fromkeys(("epoch", "num_samples", "num_batches", "num_syncs", "global_step", "last_seq"), 0)
     values = {
-        **{column.name: getattr(new, column.name) for column in fields(NewRun)},
+        **_asked_for(new),
         **zeros,
-        "config": dict(new.config),
-        "tags": list(new.tags),
         "status": "pending",
         "attempt": 1,
         "training_meta": {},
@@ -106,6 +104,34 @@ def create_run(db: Database, new: NewRun) -> RunView:
     except IntegrityError as error:
         raise RunStateError(f"cannot make a run {new.id}: there is one, or its parent is unknown") from error
     return view
+
+
+def claim_run(db: Database, new: NewRun) -> RunView:
+    """Make a run that is pending; where somebody has made it, and it is pending still, let it be what ``new`` says.
+
+    Raises:
+        RunStateError: It has started or ended.
+        DatabaseUnreachableError: The database does not answer.
+    """
+    with db.write() as connection:
+        status = connection.execute(select(_RUN.c.status).where(_RUN.c.id == new.id)).scalar()
+        if status not in (None, "pending"):
+            raise RunStateError(f"run {new.id} is {status} and cannot start again: start a new one")
+        if status is not None:
+            connection.execute(update(_RUN).where(_RUN.c.id == new.id).values(_asked_for(new)))
+            (view,) = load_views(connection, [new.id], now=db.clock())
+            return view
+    return create_run(db, new)
+
+
+def withdraw_run(db: Database, run_id: str) -> None:
+    """Forget a run that never started; one that has is left as it is.
+
+    Raises:
+        DatabaseUnreachableError: The database does not answer.
+    """
+    with db.write() as connection:
+        connection.execute(delete(_RUN).where(_RUN.c.id == run_id, _RUN.c.started_at.is_(None)))
 
 
 def start_run(db: Database, run_id: str, start: RunStart) -> int:
@@ -236,3 +262,8 @@ def _change_under_way(db: Database, run_id: str, values: Mapping[str, Any]) -> b
         if changed == 0 and connection.execute(select(_RUN.c.id).where(_RUN.c.id == run_id)).scalar() is None:
             raise UnknownRunError(f"there is no run {run_id}")
     return changed > 0
+
+
+def _asked_for(new: NewRun) -> dict[str, Any]:
+    values = {column.name: getattr(new, column.name) for column in fields(NewRun)}
+    return {**values, "config": dict(new.config), "tags": list(new.tags)}

@@ -15,10 +15,12 @@ from flodl_store.run_life import (
     RunStart,
     beat,
     cancel_requested,
+    claim_run,
     create_run,
     end_run,
     request_cancel,
     start_run,
+    withdraw_run,
 )
 from flodl_store.run_progress import RunProgress
 from flodl_store.run_view import LOST_AFTER_S, STATUSES, RunStatus, RunView, WorkerView, load_views, status_is
@@ -38,6 +40,7 @@ __all__ = [
     "WorkerView",
     "beat",
     "cancel_requested",
+    "claim_run",
     "create_run",
     "end_run",
     "get_run",
@@ -45,6 +48,7 @@ __all__ = [
     "request_cancel",
     "resolve_run_id",
     "start_run",
+    "withdraw_run",
 ]
 
 T = TypeVar("T")

@@ -47,14 +47,20 @@ class RunWriter:
         self._db = db
         self._run_id = run_id
         self._attempt = attempt
-        with db.read() as connection:
-            self._last_seq = self._stored_seq(connection)
         self._in_doubt = 0
+        self._cancel_requested = False
+        with db.read() as connection:
+            self._last_seq = self._look(connection, lock=False)
 
     @property
     def last_seq(self) -> int:
         """The highest ``seq`` that is known to be committed."""
         return self._last_seq
+
+    @property
+    def cancel_requested(self) -> bool:
+        """Whether, at the last ``write``, somebody had asked for the run's end."""
+        return self._cancel_requested
 
     def write(self, rows: Sequence[Row], *, progress: RunProgress | None = None) -> int:
         """Commit ``rows``, in this order, together with the run's heartbeat and how far it is.
@@ -76,7 +82,7 @@ class RunWriter:
         """
         doubt, self._in_doubt = self._in_doubt, len(rows)
         with self._db.write() as connection:
-            stored = self._stored_seq(connection, lock=not self._db.is_sqlite)
+            stored = self._look(connection, lock=True)
             is_there = doubt > 0 and doubt == len(rows) and stored == self._last_seq + doubt
             if not is_there:
                 if stored != self._last_seq:
@@ -90,12 +96,14 @@ class RunWriter:
         self._in_doubt = 0
         return self._last_seq
 
-    def _stored_seq(self, connection: Connection, *, lock: bool = False) -> int:
-        query = select(_RUN.c.last_seq).where(_RUN.c.id == self._run_id)
-        stored = connection.execute(query.with_for_update() if lock else query).scalar()
-        if stored is None:
+    def _look(self, connection: Connection, *, lock: bool) -> int:
+        """The run's newest ``seq``; with ``lock`` nobody else gets at it before the commit."""
+        query = select(_RUN.c.last_seq, _RUN.c.cancel_requested_at).where(_RUN.c.id == self._run_id)
+        row = connection.execute(query.with_for_update() if lock else query).one_or_none()
+        if row is None:
             raise UnknownRunError(f"there is no run {self._run_id}")
-        return int(stored)
+        self._cancel_requested = row.cancel_requested_at is not None
+        return int(row.last_seq)
 
     def _touch_run(self, connection: Connection, num_rows: int, progress: RunProgress | None) -> None:
         values = {
