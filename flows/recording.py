@@ -96,6 +96,11 @@ class RecordedRun:
         """Whether somebody asked, in the database, for the run's end; at most about a second old."""
         return self._recorder.cancel_requested
 
+    @property
+    def failure(self) -> str | None:
+        """Why, at the moment or for good, nothing is recorded; else None."""
+        return self._recorder.failure
+
     # The end
 
     def end(
@@ -132,14 +137,13 @@ class RecordedRun:
         return self._recorder.close(end) or lacking
 
     def withdraw(self) -> None:
-        """Forget the run: it never started.
-
-        Raises:
-            DatabaseUnreachableError: The database does not answer.
-        """
+        """Forget the run: it never started. Where the database does not answer it stays, and is shown as lost."""
         self._is_over = True
-        self._recorder.close(None)
-        withdraw_run(self._db, self.run_id)
+        self._recorder.close(None, limit_s=0.0)
+        try:
+            withdraw_run(self._db, self.run_id)
+        except StoreError as error:
+            logger.warning("the run stays in the database although it never started: %s", error)
 
     def __enter__(self) -> Self:
         return self

@@ -109,18 +109,20 @@ class Scribe:
             return True
         if self.failure is not None or self.num_unwritten > 0:
             return False
-        self._attempt(lambda: self._end(end), now_s)
-        return self.failure is None or self.has_given_up
+        return self._attempt(lambda: self._end(end), now_s)
 
-    def _attempt(self, action: Callable[[], None], now_s: float) -> None:
+    def _attempt(self, action: Callable[[], None], now_s: float) -> bool:
+        """Whether ``action`` is not to be tried again."""
         try:
             action()
         except DatabaseUnreachableError as error:
             self._wait(error, now_s)
+            return False
         except Exception as error:  # noqa: BLE001  # whatever it is, training must not end by it
             self._give_up(error)
         else:
             self._recover(now_s)
+        return True
 
     def _end(self, end: RunEnd) -> None:
         end_run(self._db, self._run_id, end.status, end.error, progress=end.progress, evaluation=end.evaluation)
