@@ -23,6 +23,8 @@ from flodl_store.sqlite_file import BUSY_TIMEOUT_S, prepare_file
 
 CONNECT_TIMEOUT_S = 5
 """How long PostgreSQL is given to answer at first."""
+SILENCE_S = 10
+"""How long PostgreSQL may be silent, or keep a row locked, before that counts as a failure."""
 
 Clock = Callable[[], datetime]
 
@@ -100,7 +102,8 @@ class Database:
         try:
             yield
         except (OperationalError, InterfaceError, PoolTimeoutError) as error:
-            raise DatabaseUnreachableError(f"the database {self.shown_url} fails: {_reason(error)}") from error
+            what = "fails" if self.is_sqlite else "does not answer"
+            raise DatabaseUnreachableError(f"the database {self.shown_url} {what}: {_reason(error)}") from error
         except DBAPIError as error:
             if not error.connection_invalidated:
                 raise
@@ -161,7 +164,12 @@ def _make_engine(url: URL) -> Engine:
             url,
             json_serializer=dump_json,
             pool_pre_ping=True,  # a server that was started again is no error
-            connect_args={"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "flodl"},
+            connect_args={
+                "connect_timeout": CONNECT_TIMEOUT_S,
+                "tcp_user_timeout": 1000 * SILENCE_S,
+                "options": f"-c lock_timeout={SILENCE_S}s",
+                "application_name": "flodl",
+            },
         )
     engine = create_engine(url, json_serializer=dump_json, connect_args={"timeout": BUSY_TIMEOUT_S})
     event.listen(engine, "connect", _set_up_sqlite)

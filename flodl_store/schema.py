@@ -8,6 +8,7 @@ from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import DatabaseError
 
 from flodl_store.database import Database
+from flodl_store.database_url import database_url
 from flodl_store.errors import SchemaError
 from flodl_store.sqlite_file import locked
 
@@ -49,6 +50,17 @@ def schema_status(database: Database) -> SchemaStatus:
             return SchemaStatus(current=_version(connection), head=HEAD)
     except DatabaseError as error:
         raise SchemaError(f"{database.shown_url} is no database that flodl can read: {error.orig}") from error
+
+
+def missing_file() -> Path | None:
+    """The SQLite file that would be used and is not there; None where there is one, or the database is another.
+
+    Raises:
+        DatabaseUrlError: ``FLODL_DATABASE_URL`` names no database that flodl can use.
+    """
+    url = database_url()
+    path = Path(url.database or "")
+    return path if url.get_backend_name() == "sqlite" and not path.exists() else None
 
 
 def make_current(database: Database) -> None:
