@@ -9,8 +9,12 @@ from typing import Annotated
 import typer
 
 from flodl_cli.dashboard import dashboard
+from flodl_cli.db import db
 from flodl_cli.failures import RUN_FAILED, SIGNAL_BASE, Interrupted, explain
 from flodl_cli.recipes import recipes
+from flodl_cli.runs import runs
+from flodl_cli.show import show
+from flodl_cli.state import state
 from flodl_cli.train import train
 
 app = typer.Typer(
@@ -22,6 +26,10 @@ app = typer.Typer(
 )
 app.command()(train)
 app.command()(recipes)
+app.command()(runs)
+app.command()(show)
+app.command()(state)
+app.add_typer(db)
 app.command()(dashboard)
 
 
