@@ -13,7 +13,8 @@ from dashboard.byte_ranges import ByteRange, UnsatisfiableRangeError, parse_rang
 from dashboard.dependencies import DatabaseDep, RunDep
 from dashboard.headers import INERT_POLICY
 from dashboard.problems import PROBLEM_RESPONSE, ProblemError
-from flodl_store.artifacts import ArtifactView, artifact_root, find_artifact
+from dashboard.public import FilePublic, Listing
+from flodl_store.artifacts import ArtifactView, artifact_root, find_artifact, list_artifacts
 from flodl_store.graphs import get_graph
 from flodl_store.runs import RunView
 
@@ -24,6 +25,12 @@ router = APIRouter(
 STATE_TYPE = "application/vnd.safetensors"
 CHUNK_BYTES = 1 << 18
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+@router.get("/files")
+def read_files(database: DatabaseDep, run: RunDep) -> Listing[FilePublic]:
+    """The run's files, oldest first."""
+    return Listing(items=[FilePublic.model_validate(file) for file in list_artifacts(database, run.id)], next=None)
 
 
 @router.head("/state", include_in_schema=False)

@@ -148,6 +148,15 @@ class EventPublic(Public):
     payload: dict[str, Plain]
 
 
+class FilePublic(Public):
+    """A file of a run."""
+
+    kind: str = Field(description="state, the trained state, or log")
+    size_bytes: int
+    sha256: str
+    created_at: datetime
+
+
 class CancelAnswer(Public):
     """What became of the wish that a run end."""
 

@@ -5,6 +5,7 @@ import { faded, rankDash, rankToken, token } from "./ranks.js";
 import { lowerBound, smooth, thin } from "./thinning.js";
 
 const MOST_TICKS = 1500;
+const MOST_MARKS = 60;
 
 // Indices of a series within the shown range, and one more at each end, so that lines run to the edge.
 function shownIndices(xs, ys, [from, to]) {
@@ -23,7 +24,7 @@ export function rankTraces(data, view, shared, label) {
     const indices = shownIndices(xs, series.loss, shared.shown);
     const line = (ys, extra) => ({
       type: "scatter", mode: "lines", connectgaps: false, visible: shown, name: label(rank),
-      x: indices.map((index) => xs[index]), y: indices.map((index) => finiteOrNull(ys[index], view.log)), ...extra,
+      x: indices.map((index) => xs[index]), y: indices.map((index) => finiteOrNull(ys[index], view.isLog(data))), ...extra,
     });
     if (view.smoothing > 0) {
       traces.push(line(series.loss, { line: { color: faded(colour, 0.32), width: 1 }, hoverinfo: "skip" }));
@@ -39,21 +40,27 @@ export function rankTraces(data, view, shared, label) {
 }
 
 // NaN and infinity: no line runs over them, and a mark says that they were there, on the last finite height before.
+// Marks that would lie on each other are one, with a count.
 function gapMarks(series, xs, shown, name, [from, to]) {
-  const marks = { x: [], y: [], text: [] };
+  const marks = [];
   let height = series.loss.find(Number.isFinite) ?? 1;
   series.loss.forEach((value, index) => {
     if (Number.isFinite(value)) height = value;
-    else if (value !== null && xs[index] >= from && xs[index] <= to && marks.x.length < MOST_TICKS) {
-      marks.x.push(xs[index]);
-      marks.y.push(height);
-      marks.text.push(String(value));
+    else if (value !== null && xs[index] >= from && xs[index] <= to) {
+      const last = marks.at(-1);
+      if (last && last.value === value && xs[index] - last.x < (to - from) / MOST_MARKS) last.windows += 1;
+      else marks.push({ x: xs[index], y: height, value, windows: 1 });
     }
   });
-  if (marks.x.length === 0) return [];
+  if (marks.length === 0) return [];
   return [{
-    type: "scatter", mode: "markers", visible: shown, name, ...marks, meta: { kind: "gap" }, hovertemplate: "%{text}",
-    marker: { symbol: "x-thin", size: 8, line: { color: token("--bad"), width: 2 } },
+    type: "scatter", mode: "markers", visible: shown, name, x: marks.map(({ x }) => x), y: marks.map(({ y }) => y),
+    text: marks.map(({ value, windows }) => (windows > 1 ? `${value} in ${windows} windows` : String(value))),
+    hovertemplate: "%{text}", meta: { kind: "gap" },
+    marker: {
+      symbol: marks.map(({ value }) => (Number.isNaN(value) ? "x-thin" : value > 0 ? "triangle-up-open" : "triangle-down-open")),
+      size: 8, color: token("--bad"), line: { color: token("--bad"), width: 2 },
+    },
   }];
 }
 
@@ -61,8 +68,8 @@ function epochTrace(data, view) {
   const ink = token("--ink");
   return {
     type: "scatter", mode: "lines+markers", name: "epoch mean", visible: view.shows("epoch"), connectgaps: false,
-    x: data.epochs.map((epoch) => data.xOfEpoch(epoch, view.x)),
-    y: data.epochs.map((epoch) => finiteOrNull(epoch.avg_loss, view.log)),
+    x: data.epochs.map((_, index) => data.xOfMean(index, view.x)),
+    y: data.epochs.map((epoch) => finiteOrNull(epoch.avg_loss, view.isLog(data))),
     customdata: data.epochs.map((epoch) => loss(epoch.avg_loss)), hovertemplate: "%{customdata}",
     line: { color: ink, width: 1.3 }, marker: { color: ink, size: 5.5 }, meta: { kind: "epoch" },
   };
@@ -114,10 +121,35 @@ export function describeSync(sync, drift = driftOf(sync)) {
   return parts.join(" \u00b7 ");
 }
 
+// Plotly writes the ticks between powers of ten as a single digit; these are whole numbers, as many as fit.
+function logTicks(data) {
+  const values = [...data.ranks.values()].flatMap((series) => extent(series.loss));
+  const low = Math.min(...values);
+  const high = Math.max(...values);
+  if (!(low > 0 && high < Infinity)) return {};
+  const digits = Math.log10(high / low) > 2.5 ? [1] : [1, 2, 5];
+  const ticks = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power += 1) {
+    for (const digit of digits) ticks.push(Number(`${digit}e${power}`));
+  }
+  return { tickvals: ticks, ticktext: ticks.map((tick) => (tick >= 1e-4 && tick < 1e5 ? String(tick) : tick.toExponential(0))) };
+}
+
+function extent(values) {
+  let low = Infinity;
+  let high = -Infinity;
+  for (const value of values) {
+    if (!Number.isFinite(value)) continue;
+    if (value < low) low = value;
+    if (value > high) high = value;
+  }
+  return low <= high ? [low, high] : [];
+}
+
 export function drawLoss(chart, data, view, shared, label) {
   chart.draw([...rankTraces(data, view, shared, label), epochTrace(data, view), ...syncTraces(data, view, shared)], {
     xaxis: xAxis(shared, { anchor: "y2", title: { text: axisTitle(view.x), font: { size: 11 }, standoff: 4 } }),
-    yaxis: yAxis({ domain: [0.24, 1], type: view.log ? "log" : "linear", dtick: view.log ? "D2" : undefined, rangemode: "normal" }),
+    yaxis: yAxis({ domain: [0.24, 1], ...(view.isLog(data) ? { type: "log", ...logTicks(data) } : { type: "linear" }) }),
     yaxis2: yAxis({ domain: [0, 0.15], rangemode: "tozero", nticks: 3 }),
     margin: { l: 46, r: 8, t: 6, b: 38 },
   });

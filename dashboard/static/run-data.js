@@ -20,6 +20,7 @@ export class RunData {
     this.numSteps = 0;
     this.samples = 0;
     this.lastTime = 0;
+    this.allPositive = true;
     this.lastWallTime = null;
   }
 
@@ -49,6 +50,7 @@ export class RunData {
     series.step.push(row[column.global_step]);
     series.time.push(row[column.time_s]);
     series.loss.push(fromWire(row[column.loss]));
+    if (series.loss.at(-1) <= 0) this.allPositive = false;
     series.lr.push(fromWire(row[column.lr]));
     series.rate.push(fromWire(row[column.samples_per_s]));
     series.samples.push(row[column.num_samples]);
@@ -129,6 +131,14 @@ export class RunData {
     if (mode === "step") return series.step;
     const perEpoch = this.samplesPerEpoch;
     return perEpoch ? series.samplesBefore.map((samples) => samples / perEpoch) : series.step;
+  }
+
+  // Where an epoch's mean lies: in the middle of what it is the mean of.
+  xOfMean(index, mode) {
+    const end = this.xOfEpoch(this.epochs[index], mode);
+    const before = this.epochs[index - 1];
+    if (before?.epoch === this.epochs[index].epoch - 1) return (this.xOfEpoch(before, mode) + end) / 2;
+    return mode === "epoch" ? end - 0.5 : this.epochs[index].epoch === 0 ? end / 2 : end;
   }
 
   xOfEpoch(epoch, mode) {

@@ -1,4 +1,5 @@
 // The run page: puts the stream into the data, and the data onto the page.
+import { ifChanged } from "./changes.js";
 import { Chart, SharedX } from "./chart.js";
 import { drawTables, onTableOpened } from "./data-tables.js";
 import { byId, h, setText } from "./elements.js";
@@ -37,8 +38,8 @@ function drawAll() {
   drawFigures(data, serverNow());
   drawProgress(data);
   drawWorkers(data);
-  drawEpochs(data);
-  drawEvents(data, withSyncs);
+  ifChanged("epochs", [data.epochs.length, data.epochs.at(-1)?.seq, data.run.status], () => drawEpochs(data));
+  ifChanged("events", [data.events.length, data.syncs.length * withSyncs, withSyncs], () => drawEvents(data, withSyncs));
   drawTables(data);
   drawTools();
   drawLegend();
@@ -67,7 +68,7 @@ function drawEvaluations() {
   if (names.length === 0) return;
   measureShown ??= names.find((name) => name === "accuracy") ?? names[0];
   byId("eval-tools").replaceChildren(...names.map((name) => h("button", {
-    class: "tool", type: "button", "aria-pressed": name === measureShown,
+    class: "tool", type: "button", "aria-pressed": String(name === measureShown),
     on: { click: () => { measureShown = name; redraw.ask(); } },
   }, name)));
   drawEvaluation(charts.eval, data, view, shared, measureShown);
@@ -75,12 +76,11 @@ function drawEvaluations() {
 
 function drawTools() {
   for (const button of document.querySelectorAll("[data-x]")) button.setAttribute("aria-pressed", String(button.dataset.x === view.x));
-  byId("log").setAttribute("aria-pressed", String(view.log));
+  byId("log").setAttribute("aria-pressed", String(view.isLog(data)));
   setText(byId("smooth"), view.smoothing > 0 ? `smooth ${view.smoothing}` : "raw");
   byId("whole").hidden = shared.range === null;
 }
 
-let legendDrawn = "";
 function drawLegend() {
   const noSync = (data.run.world_size ?? 2) < 2
     ? "one worker: nothing to average"
@@ -88,11 +88,12 @@ function drawLegend() {
   const caption = data.syncs.length === 0 ? noSync
     : data.run.policy === "sync" ? "each tick is a report of averages, taken after every batch"
       : "each tick is an average; height is how far the replicas had drifted";
-  const now = JSON.stringify([data.workers().map(label), view.solo, caption]);
-  if (now === legendDrawn) return; // a button that is drawn anew loses the focus
-  legendDrawn = now;
+  ifChanged("legend", [data.workers().map(label), view.solo, caption], () => fillLegend(caption));
+}
+
+function fillLegend(caption) {
   const entry = (name, swatch, text) => h("button", {
-    type: "button", "aria-pressed": view.shows(name), title: "Alone, or all again", on: { click: () => view.toggleSolo(name) },
+    type: "button", "aria-pressed": String(view.shows(name)), title: "Alone, or all again", on: { click: () => view.toggleSolo(name) },
   }, swatch, text);
   byId("loss-legend").replaceChildren(
     ...data.workers().map((rank) => entry(`rank-${rank}`, rankSwatch(rank), label(rank))),
@@ -111,12 +112,18 @@ function ageText() {
   return `last data ${duration(Math.max(0, (serverNow() - Date.parse(data.lastWallTime)) / 1000))} ago`;
 }
 
+// What changes while a run goes on, and is not in its configuration.
+const MOVING = Object.fromEntries([
+  "status", "epoch", "avg_loss", "num_samples", "num_batches", "num_syncs", "capacity_efficiency", "anchor", "global_step",
+  "wall_s", "eval", "last_seq", "heartbeat_at", "cancel_requested_at", "error",
+].map((name) => [name, null]));
+
 let stateOf = "";
 function drawRun() {
   const { run } = data;
   drawStatus(run);
-  drawChips(run);
-  drawConfig(run);
+  ifChanged("chips", [run.policy, run.backend, run.workers, run.world_size, run.tags], () => drawChips(run));
+  ifChanged("config", { ...run, ...MOVING }, () => drawConfig(run));
   drawGraph(run);
   drawNotices(run);
   stop.show(run);
@@ -147,7 +154,7 @@ function tellHeld() {
 const stop = bindStop(data.run.id);
 for (const button of document.querySelectorAll("[data-x]")) button.addEventListener("click", () => view.setX(button.dataset.x));
 const wholeAgain = () => shared.zoom(null);
-byId("log").addEventListener("click", () => view.toggleLog());
+byId("log").addEventListener("click", () => view.toggleLog(data));
 byId("smooth").addEventListener("click", () => view.nextSmoothing());
 byId("whole").addEventListener("click", wholeAgain);
 byId("with-syncs").addEventListener("click", ({ currentTarget }) => {
@@ -158,7 +165,7 @@ byId("with-syncs").addEventListener("click", ({ currentTarget }) => {
 shared.onZoom = () => redraw.ask();
 document.addEventListener("themechange", () => redraw.ask());
 onTableOpened(() => redraw.ask());
-bindKeys({ " ": tellHeld, s: () => view.nextSmoothing(), l: () => view.toggleLog(), x: () => view.nextX(), 0: wholeAgain });
+bindKeys({ " ": tellHeld, s: () => view.nextSmoothing(), l: () => view.toggleLog(data), x: () => view.nextX(), 0: wholeAgain });
 byId("plotly").addEventListener("load", () => redraw.ask());
 setInterval(drawAge, 250);
 setInterval(() => isLive(data.run) && redraw.ask(), 1000);

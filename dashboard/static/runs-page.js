@@ -1,4 +1,5 @@
 // The list of runs: searched on the server, refreshed while it is looked at.
+import { ifChanged } from "./changes.js";
 import { byId, h, setText, svg } from "./elements.js";
 import { ago, count, duration, loss, moment, NONE, percent } from "./format.js";
 import { bindKeys } from "./keys.js";
@@ -62,7 +63,6 @@ function blank() {
   ];
 }
 
-let drawn = "";
 function draw() {
   byId("table-card").hidden = items.length === 0;
   byId("blank").hidden = items.length > 0;
@@ -70,9 +70,10 @@ function draw() {
   const live = items.filter(isLive).length;
   setText(byId("count"), `${count(items.length)}${next ? "+" : ""} ${items.length === 1 ? "run" : "runs"}${live ? `, ${live} live` : ""}`);
   byId("older").hidden = next === null;
-  const now = JSON.stringify(items) + Math.floor(Date.now() / 30000) + (live ? Date.now() : "");
-  if (now === drawn) return;
-  drawn = now;
+  ifChanged("rows", [items, Math.floor(Date.now() / 30000)], drawRows); // the times go on by themselves
+}
+
+function drawRows() {
   const focused = document.activeElement?.closest("[data-href]")?.dataset.href;
   byId("rows").replaceChildren(...items.map(row));
   if (focused) document.querySelector(`[data-href="${focused}"] a`)?.focus({ preventScroll: true });

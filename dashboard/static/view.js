@@ -7,7 +7,7 @@ export class View {
   constructor(changed) {
     this.changed = changed;
     this.x = "step";
-    this.log = false;
+    this.log = null; // null: as the data allow
     this.smoothing = SMOOTHINGS[0];
     this.solo = null;
     this.#restore();
@@ -18,7 +18,7 @@ export class View {
       const kept = JSON.parse(localStorage.getItem(KEY) ?? "{}");
       if (MODES.includes(kept.x)) this.x = kept.x;
       if (SMOOTHINGS.includes(kept.smoothing)) this.smoothing = kept.smoothing;
-      this.log = kept.log === true;
+      if (typeof kept.log === "boolean") this.log = kept.log;
     } catch {
       // storage is blocked, or holds something else: the defaults
     }
@@ -42,8 +42,13 @@ export class View {
     this.setX(MODES[(MODES.indexOf(this.x) + 1) % MODES.length]);
   }
 
-  toggleLog() {
-    this.#set({ log: !this.log });
+  // A loss falls by orders of magnitude, and on a log scale one sees it also late in a run; not every loss has a logarithm.
+  isLog(data) {
+    return this.log ?? data.allPositive;
+  }
+
+  toggleLog(data) {
+    this.#set({ log: !this.isLog(data) });
   }
 
   nextSmoothing() {
