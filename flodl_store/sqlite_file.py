@@ -1,6 +1,8 @@
 """SQLite's file: made, put into WAL mode, and locked while its tables are changed."""
 
+import errno
 import fcntl
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -24,8 +26,10 @@ def prepare_file(path: Path) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab"), locked(path), closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as connection:
-            connection.execute("PRAGMA journal_mode=WAL")
+        with locked(path):
+            _make_writable(path)
+            with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as connection:
+                connection.execute("PRAGMA journal_mode=WAL")
     except OSError as error:
         raise HomeError(
             f"cannot write to {path} ({error.strerror or error}): set FLODL_HOME to a folder that you can write to, "
@@ -35,6 +39,20 @@ def prepare_file(path: Path) -> None:
         raise DatabaseUnreachableError(f"the database {path} fails: {error}") from error
     except sqlite3.DatabaseError as error:
         raise SchemaError(f"{path} is no database that flodl can read: {error}") from error
+
+
+def _make_writable(path: Path) -> None:
+    """Make the file, or see that it can be written to; never by opening one that is there.
+
+    To close any descriptor of the file drops the locks that SQLite holds on it for this whole process: another process
+    would take itself for the last one, remove the log of writes under our connections, and ruin the database.
+    """
+    if not path.exists():
+        path.touch()
+    elif not path.is_file():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    elif not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
 @contextmanager
