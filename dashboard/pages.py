@@ -36,9 +36,13 @@ def show_api(request: Request) -> Response:
     """What the REST interface offers, read from its description; no script, and nothing from elsewhere."""
     paths = request.app.openapi()["paths"]
     operations = [
-        {"method": method.upper(), "path": path, **operation}
+        {
+            "method": method.upper(),
+            "path": path,
+            "text": operation.get("description", operation["summary"]),
+            "query": [parameter for parameter in operation.get("parameters", ()) if parameter["in"] == "query"],
+        }
         for path, methods in sorted(paths.items())
         for method, operation in methods.items()
-        if method != "head"
     ]
     return render("api.html", operations=operations)

@@ -34,7 +34,7 @@ function axis(extra = {}) {
 }
 
 export function xAxis(shared, extra = {}) {
-  return axis({ range: shared.shown, autorange: false, nticks: 8, ticklabelstandoff: 4, hoverformat: ",.4~g", ...extra });
+  return axis({ showspikes: false, range: shared.shown, autorange: false, nticks: 8, ticklabelstandoff: 4, hoverformat: ",.4~g", ...extra });
 }
 
 export function yAxis(extra = {}) {

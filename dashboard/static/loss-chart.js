@@ -19,7 +19,7 @@ export function rankTraces(data, view, shared, label) {
   for (const [rank, series] of [...data.ranks].sort(([one], [other]) => one - other)) {
     const shown = view.shows(`rank-${rank}`);
     const xs = data.xs(series, view.x);
-    const smoothed = smooth(series.loss, view.smoothing);
+    const smoothed = smooth(series.loss, series.samples, view.smoothing);
     const colour = token(rankToken(rank));
     const indices = shownIndices(xs, series.loss, shared.shown);
     const line = (ys, extra) => ({

@@ -25,11 +25,10 @@ export function drawWorkers(data) {
   const rows = ranks.map((rank) => {
     const row = recent.get(rank);
     const name = h("span", {}, rankSwatch(rank), ` ${rankLabel(data.run, rank)}`);
-    if (!row || row.batches === 0) return [name, NONE, NONE, NONE, NONE];
-    const seconds = Number.isFinite(row.seconds) ? row.seconds : data.lastTime;
+    if (!row || row.batches === 0 || row.seconds <= 0) return [name, NONE, NONE, NONE, NONE];
     return [
-      name, count(row.samples / seconds), percent(row.batches / batches), (row.busy / row.batches).toFixed(1),
-      percent(Math.min(1, row.busy / 1000 / seconds)),
+      name, count(row.samples / row.seconds), percent(row.batches / batches), (row.busy / row.batches).toFixed(1),
+      percent(Math.min(1, row.busy / 1000 / row.seconds)),
     ];
   });
   byId("workers").replaceChildren(ranks.length > 0 ? table(WORKER_COLUMNS, rows) : h("p", { class: "empty" }, "No worker has reported yet."));

@@ -101,22 +101,24 @@ export class RunData {
     return run.total_samples ? Math.min(1, this.samples / run.total_samples) : null;
   }
 
-  // Samples per second of a rank over the last `span` seconds of data.
-  recent(rank, span = 10) {
+  // When the first batch began; what is before it is preparation.
+  get firstTime() {
+    const starts = [...this.ranks.values()].map((series) => series.time[0] - series.busy[0] / 1000);
+    return starts.length > 0 ? Math.max(0, Math.min(...starts)) : 0;
+  }
+
+  // What a rank did in the last `span` seconds of data.
+  recent(rank, span) {
     const series = this.ranks.get(rank);
     if (!series) return null;
-    let index = series.time.length - 1;
-    let samples = 0;
-    let batches = 0;
-    let busy = 0;
-    while (index >= 0 && series.time[index] > this.lastTime - span) {
-      samples += series.samples[index];
-      batches += series.batches[index];
-      busy += series.busy[index];
-      index -= 1;
+    const since = Math.max(this.lastTime - span, this.firstTime);
+    const sums = { samples: 0, batches: 0, busy: 0, seconds: this.lastTime - since };
+    for (let index = series.time.length - 1; index >= 0 && series.time[index] > since; index -= 1) {
+      sums.samples += series.samples[index];
+      sums.batches += series.batches[index];
+      sums.busy += series.busy[index];
     }
-    const seconds = Math.min(span, this.lastTime - (index >= 0 ? this.lastTime - span : 0));
-    return { samples, batches, busy, seconds };
+    return sums;
   }
 
   // Ranks in order: those that the run names, and those that have sent anything.

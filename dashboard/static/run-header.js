@@ -20,9 +20,11 @@ function timeFigure(data, now) {
   const taken = elapsed(data.run, now);
   if (!isLive(data.run)) return ["took", duration(taken)];
   const fraction = data.fraction;
-  if (!taken || !fraction || data.lastTime < 1) return ["so far", duration(taken)];
-  const whole = data.lastTime / fraction;
-  return [`left, of ${duration(whole)}`, duration(Math.max(0, whole - taken))];
+  const trained = data.lastTime - data.firstTime;
+  if (!taken || !fraction || trained < 1) return ["so far", duration(taken)];
+  const sinceData = data.lastWallTime ? Math.max(0, (now - Date.parse(data.lastWallTime)) / 1000) : 0;
+  const left = Math.max(0, (trained * (1 - fraction)) / fraction - sinceData);
+  return [`left, of ${duration(taken + left)}`, duration(left)];
 }
 
 function lossFigure(data) {
@@ -40,7 +42,7 @@ function evalFigure(data) {
 
 function rateFigure(data) {
   if (!isLive(data.run)) {
-    const wall = data.run.wall_s ?? data.lastTime;
+    const wall = data.run.wall_s ?? data.lastTime - data.firstTime;
     return ["samples / s", wall > 0 ? count(data.samples / wall) : NONE];
   }
   const rates = data.workers().map((rank) => data.recent(rank, LIVE_SPAN_S)).filter((recent) => recent?.seconds > 0);

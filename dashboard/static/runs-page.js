@@ -50,7 +50,12 @@ function row(run) {
     h("td", { class: "wide" }, run.world_size ? String(run.world_size) : NONE),
     h("td", { class: "wide text" }, `${run.policy}${run.backend ? ` \u00b7 ${run.backend}` : ""}`),
     h("td", { class: "wide" }, duration(elapsed(run, Date.now()))),
-    h("td", { title: moment(started) }, ago((Date.now() - Date.parse(started)) / 1000)));
+    h("td", { title: moment(started) }, startedAgo(started)));
+}
+
+function startedAgo(iso) {
+  const [, figure, word] = ago((Date.now() - Date.parse(iso)) / 1000).match(/^(.*?)( ago)?$/);
+  return [figure, h("span", { class: "wide-word" }, word ?? "")];
 }
 
 function blank() {

@@ -8,7 +8,7 @@ export function drawThroughput(chart, data, view, shared, label) {
   const [from, to] = shared.shown;
   const traces = [...data.ranks].sort(([one], [other]) => one - other).map(([rank, series]) => {
     const xs = data.xs(series, view.x);
-    const rates = smooth(series.rate, view.smoothing);
+    const rates = smooth(series.rate, series.samples, view.smoothing);
     const indices = thin(rates, Math.max(0, lowerBound(xs, from) - 1), Math.min(xs.length, lowerBound(xs, to) + 1), 800);
     return {
       type: "scatter", mode: "lines", connectgaps: false, name: label(rank), visible: view.shows(`rank-${rank}`),

@@ -43,9 +43,11 @@ function bucketMarks(ys, start, end) {
   return [...new Set([least, greatest, gap].filter((index) => index >= 0))].sort((a, b) => a - b);
 }
 
-// Exponential mean without the pull of its start (as Adam corrects its moments). What is not finite stays a gap.
-export function smooth(ys, weight) {
-  if (weight === 0) return ys;
+// Exponential mean without the pull of its start (as Adam corrects its moments). A window counts by its samples: an epoch's
+// end cuts some of them short. What is not finite stays a gap.
+export function smooth(ys, samples, decay) {
+  if (decay === 0) return ys;
+  const usual = median(samples) || 1;
   const out = new Array(ys.length);
   let mean = 0;
   let total = 0;
@@ -55,9 +57,14 @@ export function smooth(ys, weight) {
       out[index] = y;
       continue;
     }
-    mean = weight * mean + (1 - weight) * y;
-    total = weight * total + (1 - weight);
+    const kept = decay ** (samples[index] / usual);
+    mean = kept * mean + (1 - kept) * y;
+    total = kept * total + (1 - kept);
     out[index] = mean / total;
   }
   return out;
+}
+
+function median(values) {
+  return Float64Array.from(values).sort()[values.length >> 1];
 }
