@@ -1,6 +1,5 @@
 """Serving the dashboard from a program: a socket that is bound before, and an end that open streams do not hold up."""
 
-import asyncio
 import errno
 import socket
 from collections.abc import Callable
@@ -71,7 +70,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
-            await asyncio.to_thread(self._on_ready)
+            self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._app.state.feeds.close()

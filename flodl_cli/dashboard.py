@@ -1,12 +1,13 @@
 """``flodl dashboard``: pages and REST interface over the store."""
 
+import signal
 import socket
 from typing import Annotated
 
 import typer
 
 from dashboard.settings import DashboardSettings, SettingsError
-from flodl_cli.failures import CliError
+from flodl_cli.failures import SIGNAL_BASE, CliError
 from flodl_store.database import open_database
 
 DEFAULT_HOST = "127.0.0.1"
@@ -27,7 +28,7 @@ def dashboard(
     allow_host: Annotated[
         list[str] | None, typer.Option(help="Name by which the dashboard may be called, besides localhost; repeatable")
     ] = None,
-) -> None:
+) -> int:
     """Show runs in a browser, live, until Ctrl-C."""
     from dashboard.server import serve  # the web framework is slow to import, and most commands need none of it
 
@@ -35,7 +36,11 @@ def dashboard(
     open_database().close()  # what is wrong with it is said here, in one line
     with _listen(host, port) as listener:
         settings = _settings(host, listener.getsockname()[1], token, allow_host)
-        serve(settings, listener, on_ready=lambda: print(f"Dashboard: {_url(settings)}", flush=True))
+        try:
+            serve(settings, listener, on_ready=lambda: print(f"Dashboard: {_url(settings)}", flush=True))
+        except KeyboardInterrupt:  # the server raises it again once its streams have ended
+            return SIGNAL_BASE + signal.SIGINT
+    return 0
 
 
 def _settings(host: str, port: int, token: str | None, allow_host: list[str] | None) -> DashboardSettings:
