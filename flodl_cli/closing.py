@@ -14,7 +14,7 @@ def print_closing(console: Console, result: TrainResult, trained: Trained, folde
     console.print()
     console.print(_workers(trained))
     console.print()
-    files = {"state": result.state_path, "log": str(folder.log_path), "record": str(folder.record_path)}
+    files = {"state": result.state_path, "log": str(folder.log_path)}
     for name, path in files.items():
         console.print(f"{name + ':':8}{path or '-'}", markup=False, highlight=False, soft_wrap=True)
 

@@ -8,9 +8,16 @@ from typing import Annotated
 
 import typer
 
+from flodl_cli.dashboard import dashboard
+from flodl_cli.db import db
+from flodl_cli.demo import demo
 from flodl_cli.failures import RUN_FAILED, SIGNAL_BASE, Interrupted, explain
 from flodl_cli.recipes import recipes
+from flodl_cli.runs import runs
+from flodl_cli.show import show
+from flodl_cli.state import state
 from flodl_cli.train import train
+from flodl_cli.up import up
 
 app = typer.Typer(
     name="flodl",
@@ -19,8 +26,15 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command()(demo)
 app.command()(train)
+app.command()(up)
 app.command()(recipes)
+app.command()(runs)
+app.command()(show)
+app.command()(state)
+app.add_typer(db)
+app.command()(dashboard)
 
 
 def _print_version(asked: bool) -> None:

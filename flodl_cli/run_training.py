@@ -1,10 +1,10 @@
 """``flodl train``: one run, from its folder to its result."""
 
 import logging
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 
 from rich.console import Console
@@ -12,16 +12,19 @@ from rich.console import Console
 from flodl_cli.closing import print_closing
 from flodl_cli.failures import CALLER_CAN_MEND, RUN_FAILED, SIGNAL_BASE, CliError, Interrupted, one_line
 from flodl_cli.progress import show_progress
+from flodl_cli.recording_notice import RecordingNotice
 from flodl_cli.run_log import logging_to
 from flodl_cli.stop_signals import StopSignals
 from flodl_core import FlodlError
+from flodl_store.artifacts import save_artifact
+from flodl_store.database import Database, open_database
 from flodl_store.errors import StoreError
 from flodl_store.home import RunFolder, create_run_folder
 from flodl_store.params import RunParams
 from flodl_store.plain_json import dump_json
 from flodl_store.run_id import new_run_id
-from flodl_store.run_record import RunRecord, new_record, utc_now, write_record
 from flows.errors import FlowError
+from flows.recording import RecordedRun, Watchers
 from flows.run_results import Prepared, Trained, TrainResult
 from flows.training import evaluate, prepare, publish, report, train
 
@@ -29,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 def run_training(params: RunParams, *, started_in: Path, as_json: bool) -> int:
-    """Train, save, evaluate, and print what came of it.
+    """Train, record, save, evaluate, and print what came of it.
 
     Returns:
         0 where the run completed, 130 or 143 where a signal cancelled it.
@@ -37,18 +40,24 @@ def run_training(params: RunParams, *, started_in: Path, as_json: bool) -> int:
     Raises:
         CliError: The run could not start, or failed.
         HomeError: Its folder cannot be written to.
+        DatabaseUrlError: ``FLODL_DATABASE_URL`` names no database that flodl can use.
+        DatabaseUnreachableError: The database does not answer before training.
+        SchemaError: Its tables are not this flodl's.
         Interrupted: A signal came before training began.
     """
-    folder = create_run_folder(new_run_id())
-    record = new_record(folder.run_id, params, version=version("flodl"))
-    with logging_to(folder.log_path), StopSignals() as signals, _failures_recorded(folder, record):
-        prepared = prepare(params, started_in=started_in)
-        record = replace(record, params=prepared.params.model_dump(mode="json"))
-        write_record(folder, record)
-        signals.defer()
-        trained = _train(prepared, folder, signals)
-        result, problem = _finish(prepared, trained, folder)
-        write_record(folder, _ended(record, result.status, result=result, error=problem))
+    with open_database() as db:
+        folder = create_run_folder(new_run_id())
+        with (
+            logging_to(folder.log_path),
+            StopSignals() as signals,
+            _recorded(db, folder, params, started_in) as recorded,
+        ):
+            prepared = prepare(params, started_in=started_in)
+            recorded.prepared(prepared.params)
+            signals.defer()
+            trained = _train(prepared, recorded, signals)
+            result, problem = _finish(prepared, trained, recorded, folder)
+        _record_log(db, folder)
     _print_result(result, trained, folder, as_json=as_json)
     if problem is not None:
         raise CliError(f"{problem} (log: {folder.log_path})", exit_code=RUN_FAILED)
@@ -56,32 +65,47 @@ def run_training(params: RunParams, *, started_in: Path, as_json: bool) -> int:
 
 
 @contextmanager
-def _failures_recorded(folder: RunFolder, record: RunRecord) -> Iterator[None]:
-    """What never started leaves no folder; what failed unforeseen leaves its traceback in the log."""
+def _recorded(db: Database, folder: RunFolder, params: RunParams, started_in: Path) -> Iterator[RecordedRun]:
+    """What never started leaves no row and no folder; what failed unforeseen leaves its traceback in the log."""
     try:
-        yield
+        recorded = RecordedRun.begin(db, params, run_id=folder.run_id, started_in=started_in)
     except StoreError:
-        raise
-    except Interrupted:
         folder.discard()
         raise
-    except Exception as error:
-        if isinstance(error, FlowError | FlodlError) and isinstance(error, ValueError):
+    with recorded:
+        try:
+            yield recorded
+        except StoreError:
+            raise
+        except Interrupted:
+            recorded.withdraw()
             folder.discard()
-            raise CliError(str(error), exit_code=CALLER_CAN_MEND) from error
-        logger.exception("the run failed")
-        problem = one_line(error)
-        write_record(folder, _ended(record, "failed", result=None, error=problem))
-        raise CliError(f"{problem} (log: {folder.log_path})", exit_code=RUN_FAILED) from error
+            raise
+        except Exception as error:
+            if isinstance(error, FlowError | FlodlError) and isinstance(error, ValueError):
+                recorded.withdraw()
+                folder.discard()
+                raise CliError(str(error), exit_code=CALLER_CAN_MEND) from error
+            logger.exception("the run failed")
+            problem = one_line(error)
+            recorded.end("failed", error=problem)
+            raise CliError(f"{problem} (log: {folder.log_path})", exit_code=RUN_FAILED) from error
 
 
-def _train(prepared: Prepared, folder: RunFolder, signals: StopSignals) -> Trained:
-    with show_progress(Console(stderr=True), prepared.params, folder.run_id, signals.is_requested) as watcher:
-        return train(prepared, watcher=watcher, stop_requested=signals.is_requested)
+def _train(prepared: Prepared, recorded: RecordedRun, signals: StopSignals) -> Trained:
+    def is_stopping() -> bool:
+        return signals.is_requested() or recorded.cancel_requested
+
+    console = Console(stderr=True)
+    with show_progress(console, prepared.params, recorded.run_id, is_stopping) as progress:
+        watcher = Watchers(recorded, progress, RecordingNotice(console, recorded))
+        return train(prepared, watcher=watcher, stop_requested=is_stopping)
 
 
-def _finish(prepared: Prepared, trained: Trained, folder: RunFolder) -> tuple[TrainResult, str | None]:
-    """Save and evaluate what was trained; the problem is why the run counts as failed."""
+def _finish(
+    prepared: Prepared, trained: Trained, recorded: RecordedRun, folder: RunFolder
+) -> tuple[TrainResult, str | None]:
+    """Save and evaluate what was trained, and record the end; the problem is why the run counts as failed."""
     problem = _problem(trained)
     evaluation: Mapping[str, float] = {}
     published = None
@@ -92,8 +116,18 @@ def _finish(prepared: Prepared, trained: Trained, folder: RunFolder) -> tuple[Tr
         except Exception as error:
             logger.exception("the evaluation failed")
             problem = problem or f"the state is saved, but its evaluation failed: {one_line(error)}"
+    status = trained.status if problem is None else "failed"
+    not_recorded = recorded.end(status, error=problem, trained=trained, evaluation=evaluation, published=published)
     result = report(folder.run_id, prepared, trained, published, evaluation)
-    return (result if problem is None else replace(result, status="failed")), problem
+    return replace(result, status=status, not_recorded=not_recorded), problem
+
+
+def _record_log(db: Database, folder: RunFolder) -> None:
+    """After the last line of the log, so that its checksum holds."""
+    try:
+        save_artifact(db, folder.run_id, "log", folder.log_path)
+    except StoreError as error:
+        logger.warning("the database does not know of the log: %s", error)
 
 
 def _problem(trained: Trained) -> str | None:
@@ -105,12 +139,9 @@ def _problem(trained: Trained) -> str | None:
     return None
 
 
-def _ended(record: RunRecord, status: str, *, result: TrainResult | None, error: str | None) -> RunRecord:
-    fields = None if result is None else result.as_dict()
-    return replace(record, status=status, ended_at=utc_now(), result=fields, error=error)
-
-
 def _print_result(result: TrainResult, trained: Trained, folder: RunFolder, *, as_json: bool) -> None:
+    if result.not_recorded is not None:
+        print(f"flodl: warning: {result.not_recorded}", file=sys.stderr)
     if as_json:
         print(dump_json(result.as_dict()))
     else:

@@ -44,6 +44,26 @@ class DdpHandle:
         return dict(self._training_meta)
 
     @property
+    def graph_hash(self) -> str:
+        """Identity of the model's operators: SHA-256, 64 hexadecimal digits, the same in every process.
+
+        The first of the three graph properties to be read waits for the first batch and then works, for about two
+        seconds the first time in a process, in the reader's thread: training goes on beside it. A model that cannot be
+        traced is described by its tree of modules.
+        """
+        return self._run.graph().hash
+
+    @property
+    def graph_label(self) -> str:
+        """The model's class and size, in one line."""
+        return self._run.graph().label
+
+    @property
+    def architecture_svg(self) -> str:
+        """A picture of the model: a whole SVG file that holds no script and refers to nothing."""
+        return self._run.graph().svg
+
+    @property
     def status(self) -> str:
         """``running``, ``completed``, ``cancelled`` or ``failed``."""
         finish = self._run.finish
@@ -80,6 +100,10 @@ class DdpHandle:
     def events(self) -> Iterator[Event]:
         """What happens, as it happens and in order, until training ends. Each event is given once."""
         yield from self._run.events
+
+    def poll_events(self) -> list[Event]:
+        """What has happened since the last reading, in order, without waiting."""
+        return self._run.events.poll()
 
     def cancel(self) -> None:
         """Stop after the batches under way; ``join`` then returns what was trained. Returns at once."""

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from flodl_core.data import BatchSource
 from flodl_core.devices import WorkerSpec
 from flodl_core.epoch_metrics import EpochMetrics
+from flodl_core.first_forward import FirstForward
 from flodl_core.learning_rate import Schedule
 from flodl_core.local_options import LocalOptions
 from flodl_core.policies import ApplyPolicy, AverageBackend, NonFinitePolicy
@@ -52,6 +53,7 @@ class Job:
     on_nonfinite: NonFinitePolicy
     seed: int
     epoch_size: int
+    first_forward: FirstForward = field(default_factory=FirstForward)
 
     @property
     def world_size(self) -> int:

@@ -41,6 +41,7 @@ from flodl_core.messages import (
     ToCoordinator,
     ToWorker,
 )
+from flodl_core.model_graph import ModelGraph, describe_model
 from flodl_core.rendezvous import Rendezvous
 from flodl_core.replica import Replica, ReplicaState
 from flodl_core.run_book import RunTotals
@@ -123,6 +124,8 @@ class Run:
         self._last_state: ReplicaState | None = None
         self._progress = self._make_progress()
         self._progress_s = 0.0
+        self._graph: ModelGraph | None = None
+        self._graph_lock = threading.Lock()
 
     # Making
 
@@ -202,6 +205,13 @@ class Run:
     def progress(self) -> Progress:
         """Where the run stands, at most a few tenths of a second old."""
         return self._progress
+
+    def graph(self) -> ModelGraph:
+        """The model's graph; the first call waits for the first batch and makes it, in the caller's thread."""
+        with self._graph_lock:
+            if self._graph is None:
+                self._graph = describe_model(self._initial, self.job.first_forward.wait())
+            return self._graph
 
     # The loop
 
@@ -337,6 +347,7 @@ class Run:
             self._rendezvous.close()
 
     def _wind_up(self) -> None:
+        self.job.first_forward.give_up()
         limit_s = time.perf_counter() + JOIN_S
         for rank, thread in enumerate(self._workers):
             thread.join(max(0.0, limit_s - time.perf_counter()))

@@ -31,6 +31,8 @@ class Trainer:
         self.rank = rank
         self.device = job.devices[rank]
         self.model = build_model(job, self.device)
+        if rank == 0:
+            job.first_forward.watch(self.model)
         load_initial(self.model, initial)
         self.replica = Replica(self.model)
         self.optimizer = job.make_optimizer(self.model)

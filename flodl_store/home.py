@@ -27,6 +27,22 @@ def flodl_home() -> Path:
         ) from None
 
 
+def make_home() -> Path:
+    """``flodl_home()``, made where it is missing.
+
+    Raises:
+        HomeError: The folder cannot be made or written to.
+    """
+    home = flodl_home()
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=home):
+            pass
+    except OSError as error:
+        raise HomeError(_unwritable(home, error)) from error
+    return home
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFolder:
     """The files of one run.
@@ -48,11 +64,6 @@ class RunFolder:
     def log_path(self) -> Path:
         """What the run logged."""
         return self.path / "run.log"
-
-    @property
-    def record_path(self) -> Path:
-        """Parameters and result, a JSON file."""
-        return self.path / "run.json"
 
     def discard(self) -> None:
         """Remove the folder and all that is in it: for a run that never started."""

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from flodl_core import DdpBuilder, EpochMetrics, FlodlError, RunTotals, TrainedState, WorkerFailure
+from flodl_core import DdpBuilder, EpochMetrics, FlodlError, Progress, RunTotals, TrainedState, WorkerFailure
 from flodl_store.params import RunParams
 from flows.recipes import Recipe
 
@@ -35,8 +35,7 @@ class Trained:
         status: ``failed`` where a worker failed, also if there is an average of the others.
         state: What was trained, or None where nothing is left of it.
         metrics: Of every epoch that was trained to its end.
-        totals: What the run did, in all and by rank.
-        num_syncs: Averages taken.
+        progress: How far it came: what was done, in all and by rank.
         failures: The workers that failed.
         error: Why there is no state, or None.
         devices: Each rank's device, as it was asked for.
@@ -46,12 +45,21 @@ class Trained:
     status: Status
     state: TrainedState | None
     metrics: tuple[EpochMetrics, ...]
-    totals: RunTotals
-    num_syncs: int
+    progress: Progress
     failures: tuple[WorkerFailure, ...]
     error: FlodlError | None
     devices: tuple[str, ...]
     backend: str
+
+    @property
+    def totals(self) -> RunTotals:
+        """What the run did, in all and by rank."""
+        return self.progress.totals
+
+    @property
+    def num_syncs(self) -> int:
+        """Averages taken."""
+        return self.progress.num_syncs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +98,7 @@ class TrainResult:
         wall_s: From the first batch's start to the last one's end, in seconds.
         state_path: Where the trained state is, or None.
         state_sha256: SHA-256 of that file, or None.
+        not_recorded: What the database lacks of the run and why, or None.
     """
 
     run_id: str
@@ -110,7 +119,11 @@ class TrainResult:
     wall_s: float
     state_path: str | None
     state_sha256: str | None
+    not_recorded: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields by name, in this order."""
-        return asdict(self)
+        """The fields by name, in this order; ``not_recorded`` only where there is something to say."""
+        fields = asdict(self)
+        if self.not_recorded is None:
+            del fields["not_recorded"]
+        return fields

@@ -71,15 +71,13 @@ def train(prepared: Prepared, *, watcher: Watcher, stop_requested: Callable[[], 
         watcher.started(handle)
         metrics = _follow(handle, watcher, stop_requested)
         state, error = _join(handle)
-        progress = handle.progress()
         for failure in handle.failures:
             logger.error("rank %d failed\n%s", failure.rank, failure.traceback)
         return Trained(
             status=_status(handle, error),
             state=state,
             metrics=metrics,
-            totals=progress.totals,
-            num_syncs=progress.num_syncs,
+            progress=handle.progress(),
             failures=handle.failures,
             error=error,
             devices=handle.devices,

@@ -24,6 +24,7 @@ PROCESS_WIDE_FILES = (
     "/dev/random",
     "/dev/urandom",
     "/dev/nvidia",  # the CUDA driver
+    "/memfd:wasm-memory-image",  # Graphviz, compiled once
 )
 
 # Helpers that multiprocessing starts once and ends with the interpreter.

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from flows.errors import DataError
 
-# Looked for in this order where FLODL_DATA is not set, from the folder where flodl was started.
+# Looked for in this order where FLODL_DATA is not set, from the folder where flodl was started: FLODL_STARTED_IN where
+# this process runs elsewhere.
 DEFAULT_FOLDERS = (Path("data"), Path("..") / "shared" / "data")
 
 
@@ -21,7 +22,8 @@ def data_folder(name: str, *, what: str) -> Path:
     """
     asked = os.environ.get("FLODL_DATA")
     parents = (Path(asked),) if asked else DEFAULT_FOLDERS
-    folders = [(parent / name).absolute() for parent in parents]
+    started_in = Path(os.environ.get("FLODL_STARTED_IN") or ".")
+    folders = [(started_in / parent / name).absolute() for parent in parents]
     for folder in folders:
         if folder.is_dir():
             return folder

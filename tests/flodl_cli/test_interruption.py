@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from flodl_core import TrainedState
+from flodl_store.database import open_database
+from flodl_store.runs import get_run, list_runs
 from tests.flodl_cli.conftest import WriteRecipe
 
 LIMIT_S = 120
@@ -26,7 +28,7 @@ PROGRAM = [sys.executable, "-c", "import sys; from flodl_cli.main import main; s
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("policy", ["sync", "cadence"])
-def test_what_was_trained_is_saved(signum: signal.Signals, policy: str, home: Path) -> None:
+def test_what_was_trained_is_saved(signum: signal.Signals, policy: str) -> None:
     arguments = ["train", "digits", "--devices", "cpu,cpu@1.5", "--epochs", "100000", "--policy", policy, "--json"]
     with subprocess.Popen([*PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -46,8 +48,9 @@ def test_what_was_trained_is_saved(signum: signal.Signals, policy: str, home: Pa
     assert result["num_samples"] > 0
     assert result["eval"]["accuracy"] > 0.5
     TrainedState.load(result["state_path"])
-    (folder,) = (home / "artifacts").iterdir()
-    assert json.loads((folder / "run.json").read_text())["status"] == "cancelled"
+    with open_database() as db:
+        run = get_run(db, result["run_id"])
+    assert (run.status, run.num_samples) == ("cancelled", result["num_samples"])
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
@@ -64,6 +67,8 @@ def test_before_training_a_signal_leaves_nothing(signum: signal.Signals, write_r
     assert process.returncode == 128 + signum
     assert err == "flodl: stopped before training began\n"
     assert list((home / "artifacts").iterdir()) == []
+    with open_database() as db:
+        assert list_runs(db).items == ()
 
 
 def test_a_reader_that_has_gone_is_no_traceback() -> None:

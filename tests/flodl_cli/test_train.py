@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from flodl_cli.main import main
 from flodl_core import TrainedState
+from flodl_store.artifacts import find_artifact
+from flodl_store.database import open_database
 from flodl_store.home import sha256_of
+from flodl_store.runs import RunView, get_run, list_runs
+from flodl_store.series import changes_after
 from flows.recipes.digits import recipe as digits
 from tests.flodl_cli.conftest import WriteRecipe
 
@@ -34,9 +37,9 @@ def only_run(home: Path) -> Path:
     return folder
 
 
-def record(home: Path) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads((only_run(home) / "run.json").read_text())
-    return loaded
+def record() -> RunView:
+    with open_database() as db:
+        return get_run(db, "latest")
 
 
 @pytest.mark.parametrize("policy", ["sync", "cadence", "async"])
@@ -82,15 +85,58 @@ def test_a_single_device_trains_as_well(capsys: pytest.CaptureFixture[str]) -> N
     assert (result["status"], result["num_samples"], result["num_syncs"]) == ("completed", NUM_SAMPLES, 0)
 
 
-def test_the_record_holds_parameters_and_result(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_record_holds_parameters_and_result(capsys: pytest.CaptureFixture[str]) -> None:
     assert train("digits", *TWO, "--epochs", "1", "--json", "-p", "tags=a,b") == 0
-    written = record(home)
-    assert written["status"] == "completed"
-    assert written["params"]["tags"] == ["a", "b"]
-    assert written["params"]["batch_size"] == digits.batch_size
-    assert written["result"] == json.loads(capsys.readouterr().out)
-    assert written["error"] is None
-    assert written["created_at"] <= written["ended_at"]
+    result, run = json.loads(capsys.readouterr().out), record()
+    assert (run.id, run.status, run.error) == (result["run_id"], "completed", None)
+    assert run.tags == ("a", "b")
+    assert (run.config["tags"], run.config["batch_size"], run.batch_size) == (["a", "b"], *2 * (digits.batch_size,))
+    figures = (
+        "num_samples",
+        "num_batches",
+        "num_syncs",
+        "capacity_efficiency",
+        "wall_s",
+        "avg_loss",
+        "eval",
+        "backend",
+    )
+    assert {name: getattr(run, name) for name in figures} == {name: result[name] for name in figures}
+    assert (run.epoch, run.num_epochs, run.total_samples) == (1, 1, NUM_SAMPLES)
+    assert [(worker.device, worker.slowdown) for worker in run.workers] == [("cpu", 1.0), ("cpu@1.5", 1.5)]
+    assert run.started_at is not None
+    assert run.ended_at is not None
+    assert run.created_at <= run.started_at <= run.ended_at
+    assert run.graph_hash is not None
+
+
+def test_every_step_epoch_and_event_is_recorded(capsys: pytest.CaptureFixture[str]) -> None:
+    assert train("digits", *TWO, "--epochs", "2", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    with open_database() as db:
+        changes = changes_after(db, result["run_id"], 0)
+    assert sum(step["num_samples"] for step in changes.steps) == 2 * NUM_SAMPLES
+    assert sum(step["num_batches"] for step in changes.steps) == result["num_batches"]
+    assert [epoch["epoch"] for epoch in changes.epochs] == [0, 1]
+    assert changes.epochs[-1]["avg_loss"] == result["avg_loss"]
+    assert changes.epochs[-1]["eval"] == result["eval"]
+    kinds = [event["kind"] for event in changes.events]
+    assert (kinds[0], kinds[-1], kinds.count("epoch_ended")) == ("run_started", "run_ended", 2)
+    assert (
+        sum(event["payload"]["num_syncs"] for event in changes.events if event["kind"] == "sync")
+        == (result["num_syncs"])
+    )
+
+
+def test_state_and_log_are_recorded_with_their_checksums(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train("digits", *TWO, "--epochs", "1", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    with open_database() as db:
+        state, log = (find_artifact(db, result["run_id"], kind) for kind in ("state", "log"))
+    assert state is not None
+    assert log is not None
+    assert (state.file, state.sha256) == (Path(result["state_path"]), result["state_sha256"])
+    assert (log.file, log.sha256) == (only_run(home) / "run.log", sha256_of(only_run(home) / "run.log"))
 
 
 def test_the_log_names_the_devices(home: Path) -> None:
@@ -133,7 +179,8 @@ def test_one_worker_that_fails_leaves_the_others_state(
     assert "the average of the other workers is saved" in last
     assert "Traceback" not in captured.err
     assert "Traceback" in (only_run(home) / "run.log").read_text()
-    assert record(home)["status"] == "failed"
+    assert record().status == "failed"
+    assert "boom at 30" in str(record().error)
 
 
 def test_a_run_in_which_every_worker_fails_is_one_line(
@@ -166,7 +213,7 @@ def test_data_that_fail_to_load_are_one_line_with_the_traceback_in_the_log(
     assert err.startswith("flodl: error: ZeroDivisionError: division by zero (log: ")
     assert err.count("\n") == 1
     assert "Traceback" in (only_run(home) / "run.log").read_text()
-    assert record(home)["error"] == "ZeroDivisionError: division by zero"
+    assert (record().status, record().error) == ("failed", "ZeroDivisionError: division by zero")
 
 
 def test_an_evaluation_that_fails_leaves_the_state(
@@ -205,6 +252,9 @@ def test_a_model_without_parameters_is_the_callers_to_mend(
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("flodl: error: ")
     assert "parameter" in last
+    assert list((home / "artifacts").iterdir()) == []
+    with open_database() as db:
+        assert list_runs(db).items == ()
 
 
 def test_a_loss_that_is_not_a_number_is_told(write_recipe: WriteRecipe, capsys: pytest.CaptureFixture[str]) -> None:
