@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import torch
 
-from flodl_core.data import Batch, BatchSource, as_source
+from flodl_core.data import Batch, as_source
 from flodl_core.devices import WorkerSpec, default_workers, parse_worker_spec, resolve_backend, resolve_device
 from flodl_core.errors import ConfigError
 from flodl_core.handle import DdpHandle
@@ -227,6 +227,7 @@ class DdpBuilder:
         batch_size = _required(self._batch_size, "batch_size")
         num_epochs = _required(self._num_epochs, "num_epochs")
         source = as_source(_required(self._dataset, "dataset"), self._collate_fn)
+        num_samples = len(source)  # asked for once: a length that changes must not change the run
         specs = self._specs or default_workers()
         devices = tuple(resolve_device(spec) for spec in specs)
         if self._max_anchor < self._anchor:
@@ -252,7 +253,8 @@ class DdpBuilder:
             metrics_fn=self._metrics_fn,
             on_nonfinite=self._on_nonfinite,
             seed=self._seed,
-            epoch_size=self._epoch_size(source, batch_size, len(specs)),
+            num_samples=num_samples,
+            epoch_size=self._epoch_size(num_samples, batch_size, len(specs)),
         )
 
     def _options(self, *, meets: bool) -> LocalOptions:
@@ -267,13 +269,13 @@ class DdpBuilder:
             snapshot_timeout_s=self._snapshot_timeout_s,
         )
 
-    def _epoch_size(self, source: BatchSource, batch_size: int, world_size: int) -> int:
+    def _epoch_size(self, num_samples: int, batch_size: int, world_size: int) -> int:
         if not self._drop_last:
-            return len(source)
+            return num_samples
         whole = batch_size * world_size if self._policy is ApplyPolicy.SYNC else batch_size
-        size = len(source) // whole * whole
+        size = num_samples // whole * whole
         if size == 0:
-            raise ConfigError(f"drop_last leaves nothing of {len(source)} samples in batches of {whole}")
+            raise ConfigError(f"drop_last leaves nothing of {num_samples} samples in batches of {whole}")
         return size
 
     def _training_meta(self, job: Job) -> dict[str, object]:

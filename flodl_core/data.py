@@ -12,6 +12,9 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_co
 from flodl_core.background import BackgroundThread
 from flodl_core.errors import DatasetError
 
+MOST_COLUMNS = 8
+"""A list of at most so many longer tensors looks like columns, which must be a tuple, not like samples."""
+
 Batch = Any
 """A tensor, or tuples, lists and dicts of tensors, nested."""
 
@@ -86,14 +89,20 @@ class _SampleSource:
         return len(self._dataset) if isinstance(self._dataset, Sized) else 0
 
     def get(self, indices: Tensor) -> Batch:
-        return self._collate_fn([self._dataset[i] for i in indices.tolist()])
+        return self._collate_fn([self._sample(i) for i in indices.tolist()])
+
+    def _sample(self, index: int) -> Any:
+        try:
+            return self._dataset[index]
+        except IndexError as error:
+            raise DatasetError(f"the dataset has no sample {index}, though its length says so") from error
 
 
 def as_source(dataset: object, collate_fn: Callable[[list[Any]], Batch] | None = None) -> BatchSource:
     """Make batches of whatever the user gave.
 
     Args:
-        dataset: A ``BatchDataSet``; a tensor or a tuple, list or dict of tensors; a ``TensorDataset``; or anything with
+        dataset: A ``BatchDataSet``; a tensor or a tuple or dict of tensors; a ``TensorDataset``; or anything with
             ``__len__`` and ``__getitem__``.
         collate_fn: Joins samples of the last kind; default ``torch.utils.data.default_collate``.
 
@@ -101,7 +110,11 @@ def as_source(dataset: object, collate_fn: Callable[[list[Any]], Batch] | None =
         DatasetError: The dataset is empty, its tensors do not match, or it is of another kind.
     """
     source = _source(dataset, collate_fn)
-    if len(source) == 0:
+    try:
+        size = len(source)
+    except ValueError as error:
+        raise DatasetError(f"the length of the dataset is no length: {error}") from error
+    if size == 0:
         raise DatasetError("the dataset is empty: there is nothing to train on")
     return source
 
@@ -116,6 +129,7 @@ def _source(dataset: object, collate_fn: Callable[[list[Any]], Batch] | None) ->
             return _TensorSource(tuple(dataset.tensors))
         if _is_tensors(dataset):
             return _TensorSource(dataset)
+        _refuse_lookalikes(dataset)
     if hasattr(dataset, "__getitem__") and isinstance(dataset, Sized):
         return _SampleSource(dataset, collate_fn or default_collate)  # type: ignore[arg-type]  # duck-typed on purpose
     raise DatasetError(
@@ -129,6 +143,19 @@ def _is_tensors(dataset: object) -> bool:
     if isinstance(dataset, tuple):
         return bool(dataset) and all(isinstance(value, Tensor) for value in dataset)
     return isinstance(dataset, Tensor)
+
+
+def _refuse_lookalikes(dataset: object) -> None:
+    """Columns in another form than tensors would be taken for a dataset of as many samples."""
+    if isinstance(dataset, list) and 0 < len(dataset) <= MOST_COLUMNS and _is_tensors(tuple(dataset)):
+        sizes = {tensor.shape[0] if tensor.dim() else 0 for tensor in dataset}
+        if len(sizes) == 1 and sizes.pop() > MOST_COLUMNS:
+            raise DatasetError("a short list of long tensors: give a tuple if they are columns, torch.stack if samples")
+    if isinstance(dataset, tuple | Mapping) and dataset:
+        kinds = sorted(
+            {type(value).__name__ for value in (dataset.values() if isinstance(dataset, Mapping) else dataset)}
+        )
+        raise DatasetError(f"a {type(dataset).__name__} as dataset must hold tensors (torch.from_numpy), not {kinds}")
 
 
 def _map(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:

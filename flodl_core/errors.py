@@ -2,6 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flodl_core.trained_state import TrainedState
 
 
 class FlodlError(Exception):
@@ -64,11 +68,15 @@ class WorkerError(FlodlError):
 
     Attributes:
         failures: Every worker that failed, in the order in which they did.
+        state: What had been trained, where a callback failed and the workers did not; else None.
     """
 
-    def __init__(self, message: str, failures: Sequence[WorkerFailure] = ()) -> None:
+    def __init__(
+        self, message: str, failures: Sequence[WorkerFailure] = (), state: "TrainedState | None" = None
+    ) -> None:
         super().__init__(message)
         self.failures = tuple(failures)
+        self.state = state
 
 
 class WorkerFailureWarning(UserWarning):

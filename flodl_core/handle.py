@@ -120,21 +120,26 @@ class DdpHandle:
 
         Raises:
             TimeoutError: Training goes on after ``timeout_s``.
-            WorkerError: No worker survived, or a callback raised; the cause is attached.
+            WorkerError: No worker survived, or a callback raised; the cause is attached, and in the second case what
+                was trained, as ``state``.
+            FlodlError: It was called inside a callback of the run, which would wait for itself.
         """
+        if self._run.owns_current_thread():
+            raise FlodlError("join() inside a callback of the run would wait for itself: return, and join elsewhere")
         if not self._run.done.wait(timeout_s):
             raise TimeoutError(f"training still goes on after {timeout_s:g} s: call cancel() to stop it")
         finish = self._run.finish
         assert finish is not None, "a run that is done has finished"
         if finish.error is not None:
             kind = "" if isinstance(finish.error, FlodlError) else f"{type(finish.error).__name__}: "
-            raise WorkerError(f"the run failed: {kind}{finish.error}", self.failures) from finish.error
+            message = f"the run failed: {kind}{finish.error}"
+            raise WorkerError(message, self.failures, self._run.state) from finish.error
         state = self._run.state
         if state is None and self.failures:
             first = self.failures[0]
             raise WorkerError(f"the run failed: {first}", self.failures) from first.error
         if state is None:
-            raise WorkerError("the run ended before any replica could be read")
+            raise WorkerError("the run ended before anything was trained")
         if self.failures:
             lost = "; ".join(str(failure) for failure in self.failures)
             warnings.warn(f"the state is the average of the workers that survived ({lost})", WorkerFailureWarning, 2)

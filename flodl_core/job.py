@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import LBFGS, Optimizer
 
 from flodl_core.data import BatchSource
 from flodl_core.devices import WorkerSpec
 from flodl_core.epoch_metrics import EpochMetrics
+from flodl_core.errors import ConfigError
 from flodl_core.first_forward import FirstForward
 from flodl_core.learning_rate import Schedule
 from flodl_core.local_options import LocalOptions
@@ -52,6 +53,7 @@ class Job:
     metrics_fn: MetricsFn | None
     on_nonfinite: NonFinitePolicy
     seed: int
+    num_samples: int
     epoch_size: int
     first_forward: FirstForward = field(default_factory=FirstForward)
 
@@ -80,8 +82,19 @@ class Job:
         return self.eval_fn is not None or epoch == self.num_epochs - 1
 
     def make_optimizer(self, model: nn.Module) -> Optimizer:
-        """Call ``optim_factory`` with the trainable parameters, or with the model where it asks for that by name."""
+        """Call ``optim_factory`` with the trainable parameters, or with the model where it asks for that by name.
+
+        Raises:
+            ConfigError: What it returned cannot be stepped.
+        """
         names = list(inspect.signature(self.optim_factory).parameters)
-        if names and names[0] == "model":
-            return self.optim_factory(model)
-        return self.optim_factory([param for param in model.parameters() if param.requires_grad])
+        takes_model = bool(names) and names[0] == "model"
+        trainable = [param for param in model.parameters() if param.requires_grad]
+        optimizer = self.optim_factory(model if takes_model else trainable)
+        if not isinstance(optimizer, Optimizer):
+            raise ConfigError(f"optim_factory must return a torch.optim.Optimizer, not {type(optimizer).__name__}")
+        if isinstance(optimizer, LBFGS):
+            raise ConfigError(
+                "LBFGS evaluates the loss several times a step, which train_fn cannot: use another optimizer"
+            )
+        return optimizer

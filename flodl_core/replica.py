@@ -260,6 +260,20 @@ def check_trainable(model: nn.Module) -> None:
         raise ModelError("the model has no trainable parameter: nothing can be trained")
 
 
+def check_is_new(model: nn.Module, initial: nn.Module) -> None:
+    """Refuse a replica that shares parameters with the first: workers would train one and the same model.
+
+    Raises:
+        ModelError: They share one.
+    """
+    owned = {id(param) for param in initial.parameters()}
+    for name, param in model.named_parameters():
+        if id(param) in owned:
+            raise ModelError(
+                f"model_factory must build a new model each time it is called: {name} is shared by replicas"
+            )
+
+
 @torch.no_grad()
 def load_initial(model: nn.Module, initial: nn.Module) -> None:
     """Give ``model`` the parameters and buffers of ``initial``, frozen and non-persistent ones too.

@@ -1,9 +1,9 @@
 """A run under way: its threads, and the loop that serves the coordinator.
 
-Threads: ``ddp-coordinator`` (the loop here), ``ddp-worker-<rank>`` (daemon: a ``train_fn`` that hangs cannot be
-joined), ``ddp-averager`` and ``ddp-callbacks``. Order of shutdown: the coordinator tells the workers to end; the loop
-finishes when the last of them has; it joins their threads, then the averager, then the callbacks; then the feeds close
-and ``done`` is set.
+Threads: ``ddp-coordinator`` (the loop here), ``ddp-worker-<rank>`` and ``ddp-callbacks`` (daemon: a ``train_fn`` or
+``eval_fn`` that hangs cannot be joined), and ``ddp-averager``. Order of shutdown: the coordinator tells the workers to
+end; the loop finishes when the last of them has; it joins their threads, then the averager, then the callbacks; then
+the feeds close and ``done`` is set.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from flodl_core.coordinator import Coordinator, RunPlan
 from flodl_core.data import Permutations
 from flodl_core.devices import device_label, device_summary, intra_op_threads
 from flodl_core.epoch_metrics import EpochMetrics
-from flodl_core.errors import ChannelClosed
+from flodl_core.errors import ChannelClosed, FlodlError
 from flodl_core.events import Event, RunEnded, WorkerLost
 from flodl_core.feed import Feed
 from flodl_core.job import Job
@@ -59,6 +59,8 @@ PROGRESS_S = 0.1
 """How often ``progress`` is brought up to date."""
 JOIN_S = 5.0
 """How long ended workers' threads are waited for."""
+CALLBACK_S = 20.0
+"""How long a callback under way is waited for once the run was told to stop."""
 MAX_EVENTS = 200_000
 """Events kept for an owner that does not read them."""
 
@@ -114,7 +116,7 @@ class Run:
         self._averager = Averager()
         self._averaging = BackgroundThread("ddp-averager", on_error=self._on_averaging_error)
         self._averaging_round = 0
-        self._callbacks = BackgroundThread("ddp-callbacks", on_error=self._on_callback_error)
+        self._callbacks = BackgroundThread("ddp-callbacks", on_error=self._on_callback_error, daemon=True)
         self._callback_error: BaseException | None = None
         self._ended: RunEnded | None = None
         self._thread = threading.Thread(target=self._serve, name="ddp-coordinator")
@@ -168,8 +170,7 @@ class Run:
         if scale != 1.0:
             log.info("lr scaled by %.2f (lr_scale_ratio=%g, world size %d)", scale, job.lr_scale_ratio, job.world_size)
         torch.manual_seed(job.seed)
-        torch.set_num_threads(intra_op_threads(job.devices))
-        permutations = Permutations(seed=job.seed, num_samples=len(job.source))
+        permutations = Permutations(seed=job.seed, num_samples=job.num_samples)
         for rank in range(job.world_size):
             seat = WorkerSeat(
                 rank=rank,
@@ -183,6 +184,8 @@ class Run:
             self._workers.append(self._worker_thread(seat))
         self._averaging.start()
         self._callbacks.start()
+        # intra-op threads are set in each thread of the run, never in the caller's, which may go on with its own work
+        self._callbacks.submit(lambda: torch.set_num_threads(intra_op_threads(job.devices)))
         for thread in (*self._workers, self._thread):
             thread.start()
 
@@ -200,6 +203,11 @@ class Run:
                 self._inbox.send(StopRequested())
             except ChannelClosed:
                 log.debug("stop requested after the end")
+
+    def owns_current_thread(self) -> bool:
+        """Whether the caller is one of the run's own threads."""
+        current = threading.current_thread()
+        return current in self._workers or current is self._thread or self._callbacks.is_current()
 
     @property
     def progress(self) -> Progress:
@@ -320,7 +328,8 @@ class Run:
     # In the callbacks' thread
 
     def _call_back(self, metrics: EpochMetrics, payload: ReplicaState | None) -> None:
-        if self.job.eval_fn is not None and payload is not None:
+        # a run that was told to stop does not work off the evaluations that wait
+        if self.job.eval_fn is not None and payload is not None and not self._stop_requested.is_set():
             self._replica.load(payload)
             result = self.job.eval_fn(self._initial)
             metrics = replace(metrics, eval={name: float(value) for name, value in result.items()})
@@ -355,15 +364,32 @@ class Run:
                 log.error("rank %d does not end: its thread is left behind", rank)
         self._inbox.close()
         self._averaging.close()
-        self._callbacks.close()
+        self._close_callbacks()
         if self._rendezvous is not None:
             self._rendezvous.close()
         self._progress = self._make_progress()
         self._conclude()
-        torch.set_num_threads(self._outer_threads)
+        torch.set_num_threads(self._outer_threads)  # what threads that are yet to be made will use
         self.metrics.close()
         self.events.close()
         self.done.set()
+
+    def _close_callbacks(self) -> None:
+        """Wait for the user's callbacks; for as long as they take, unless the run was told to stop."""
+        stopped_s: float | None = None
+        while not self._callbacks.close(IDLE_S):
+            if not threading.main_thread().is_alive():
+                self.request_stop()
+            if not self._stop_requested.is_set():
+                continue
+            now_s = time.perf_counter()
+            stopped_s = now_s if stopped_s is None else stopped_s
+            if now_s - stopped_s >= CALLBACK_S:
+                log.error("a callback does not return: its thread is left behind")
+                self._callback_error = self._callback_error or FlodlError(
+                    f"eval_fn or metrics_fn has not returned {CALLBACK_S:g} s after the run was stopped"
+                )
+                return
 
     def _conclude(self) -> None:
         """Settle how the run ended, after everything that may still have failed."""
@@ -389,8 +415,10 @@ class Run:
     def _publish(self) -> None:
         assert self.finish is not None, "winding up follows a finish"
         final = self.finish.payload if self.finish.payload is not None else self._last_state
-        if final is None or (self.finish.status != "completed" and self.finish.payload is None):
-            return
+        if self.finish.payload is None and self.coordinator.is_stopping:
+            return  # the last epoch's average is not what the run ended with
+        if final is None or (self.finish.status == "failed" and self.coordinator.book.global_step == 0):
+            return  # nothing was trained: there is but the initial model
         self._replica.load(_state(final))
         self.state = TrainedState.of(self._initial)
 

@@ -12,7 +12,7 @@ from flodl_core.errors import ConfigError, ModelError, TrainFnError
 from flodl_core.job import Job
 from flodl_core.learning_rate import LearningRate, Schedule, scale_for
 from flodl_core.messages import Scalars
-from flodl_core.replica import Replica, load_initial
+from flodl_core.replica import Replica, check_is_new, load_initial
 from flodl_core.scalars import ScalarCollector
 
 
@@ -31,6 +31,7 @@ class Trainer:
         self.rank = rank
         self.device = job.devices[rank]
         self.model = build_model(job, self.device)
+        check_is_new(self.model, initial)
         if rank == 0:
             job.first_forward.watch(self.model)
         load_initial(self.model, initial)

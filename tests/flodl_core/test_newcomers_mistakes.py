@@ -1,0 +1,157 @@
+"""What people get wrong at first, and what they are told."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from flodl_core import DatasetError, Ddp, DdpBuilder, DdpHandle, FlodlError, WorkerError
+
+INPUTS = torch.randn(32, 4, generator=torch.Generator().manual_seed(0))
+TARGETS = INPUTS.sum(dim=1, keepdim=True)
+
+
+def _model(device: torch.device) -> nn.Module:
+    return nn.Linear(4, 1, device=device)
+
+
+def _loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    return nn.functional.mse_loss(model(batch[0]), batch[1])
+
+
+def _builder(
+    model: Callable[[torch.device], nn.Module] = _model,
+    optimizer: Callable[[Any], Any] = lambda params: torch.optim.SGD(params, lr=0.01),
+    dataset: object = (INPUTS, TARGETS),
+) -> DdpBuilder:
+    builder = Ddp.builder(model, optimizer, _loss).dataset(dataset)
+    return builder.batch_size(4).num_epochs(2).devices(["cpu", "cpu"]).backend("cpu")
+
+
+def test_one_model_shared_by_all_replicas_is_refused() -> None:
+    shared = _model(torch.device("cpu"))
+    with pytest.raises(WorkerError, match="must build a new model each time it is called: weight is shared"):
+        _builder(lambda device: shared).run().join()
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        (lambda params: None, "optim_factory must return a torch.optim.Optimizer, not NoneType"),
+        (lambda params: torch.optim.LBFGS(params), "use another optimizer"),
+    ],
+)
+def test_optimizer_that_cannot_be_stepped_is_refused(optimizer: Callable[[Any], Any], message: str) -> None:
+    with pytest.raises(WorkerError, match=message):
+        _builder(optimizer=optimizer).run().join()
+
+
+class _NegativeLength:
+    def __len__(self) -> int:
+        return -3
+
+    def __getitem__(self, index: int) -> Tensor:
+        raise AssertionError("never read")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "message"),
+    [
+        ([INPUTS, TARGETS], "a short list of long tensors: give a tuple"),
+        ((INPUTS.numpy(), TARGETS.numpy()), r"a tuple as dataset must hold tensors .* not \['ndarray'\]"),
+        ({"x": INPUTS.numpy()}, r"a dict as dataset must hold tensors .* not \['ndarray'\]"),
+        (_NegativeLength(), "the length of the dataset is no length"),
+    ],
+)
+def test_dataset_that_would_be_misread_is_refused(dataset: object, message: str) -> None:
+    with pytest.raises(DatasetError, match=message):
+        _builder(dataset=dataset).run()
+
+
+class _TooLong:
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        if index >= 32:
+            raise IndexError(index)
+        return INPUTS[index], TARGETS[index]
+
+
+def test_dataset_that_claims_more_samples_than_it_has_is_named() -> None:
+    with pytest.raises(WorkerError, match="though its length says so"):
+        _builder(dataset=_TooLong()).devices(["cpu"]).run().join()
+
+
+class _Shrinking:
+    """Says another length each time it is asked."""
+
+    def __init__(self) -> None:
+        self.length = 33
+
+    def __len__(self) -> int:
+        self.length -= 1
+        return self.length
+
+    def get_batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        return INPUTS[indices], TARGETS[indices]
+
+
+def test_length_is_asked_for_once() -> None:
+    handle = _builder(dataset=_Shrinking()).num_epochs(1).run()
+    handle.join()
+    assert handle.progress().totals.num_samples == handle.training_meta["num_samples"]
+
+
+def test_callers_intra_op_threads_stay_as_they_were() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        _builder().run().join()
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("callback", ["eval_fn", "metrics_fn"])
+@pytest.mark.parametrize("backend", ["gloo", "cpu"])
+@pytest.mark.parametrize("num_epochs", [1, 3])
+def test_error_of_a_callback_does_not_lose_what_was_trained(callback: str, backend: str, num_epochs: int) -> None:
+    def fail(_: object) -> dict[str, float]:
+        raise ValueError("bad callback")
+
+    builder = getattr(_builder().backend(backend).num_epochs(num_epochs), callback)(fail)
+    handle = builder.run()
+    with pytest.raises(WorkerError, match="bad callback") as caught:
+        handle.join()
+    assert caught.value.state is not None
+    caught.value.state.load_into(_model(torch.device("cpu")))
+    assert handle.status == "failed"
+
+
+def test_run_in_which_nothing_was_trained_gives_no_state() -> None:
+    def raising(model: nn.Module, batch: object) -> Tensor:
+        raise RuntimeError("no batch is good")
+
+    builder = Ddp.builder(_model, lambda params: torch.optim.SGD(params, lr=0.01), raising)
+    handle = builder.dataset((INPUTS[:4], TARGETS[:4])).batch_size(4).num_epochs(1).devices(["cpu", "cpu"]).run()
+    with pytest.raises(WorkerError, match="no batch is good"):
+        handle.join()
+
+
+def test_join_inside_a_callback_is_refused() -> None:
+    handles: list[DdpHandle] = []
+    is_known = threading.Event()
+
+    def join(_: object) -> None:
+        is_known.wait(10)
+        handles[0].join()
+
+    handles.append(_builder().metrics_fn(join).run())
+    is_known.set()
+    with pytest.raises(WorkerError, match="would wait for itself") as caught:
+        handles[0].join()
+    assert isinstance(caught.value.__cause__, FlodlError)
