@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import event
 
 from flodl_store.database import Database, connect_database, open_database
 from flodl_store.schema import upgrade
@@ -63,6 +65,32 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def db(url: str, clock: FakeClock) -> Iterator[Database]:
     with open_database(url, clock=clock) as database:
         yield database
+
+
+Away = Callable[[], AbstractContextManager[None]]
+
+
+@pytest.fixture
+def away(db: Database, request: pytest.FixtureRequest) -> Away:
+    """``with away():`` no write to ``db`` comes through, and it does not take long to say so."""
+    if db.is_sqlite:
+        return lambda: _locked(db)
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return lambda: server.closed(str(db.url.database))
+
+
+@contextmanager
+def _locked(db: Database) -> Iterator[None]:
+    def do_not_wait(connection: sqlite3.Connection, _record: object) -> None:
+        connection.execute("PRAGMA busy_timeout=0")
+
+    event.listen(db.engine, "connect", do_not_wait)
+    db.close()  # so that the next connection is a new one
+    with closing(sqlite3.connect(str(db.url.database))) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+    event.remove(db.engine, "connect", do_not_wait)
+    db.close()
 
 
 def _url(request: pytest.FixtureRequest, tmp_path: Path, stack: ExitStack, *, template: str) -> str:
