@@ -6,8 +6,9 @@ import pytest
 from hypothesis import settings
 
 from tests.leaks import nothing_left_behind
+from tests.postgres import postgres
 
-__all__ = ["nothing_left_behind"]
+__all__ = ["nothing_left_behind", "postgres"]
 
 # A slow machine is not a failure. All else as hypothesis has it, here or in continuous integration.
 settings.register_profile("flodl", settings.default, deadline=None)

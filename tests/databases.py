@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event
 
-from flodl_store.database import Database, connect_database, open_database
-from flodl_store.schema import upgrade
-from tests.postgres import TEMPLATE, PostgresServer, programs, running_server
+from flodl_store.database import Database, open_database
+from tests.postgres import TEMPLATE, PostgresServer
 
 
 class FakeClock:
@@ -32,19 +31,6 @@ class FakeClock:
 @pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """A server with a database ``TEMPLATE`` that has flodl's tables; skips where its programs are not installed."""
-    folder = programs()
-    if folder is None:
-        pytest.skip("PostgreSQL's server programs (initdb, pg_ctl) are not installed")
-    with running_server(folder) as server:
-        server.execute(f"CREATE DATABASE {TEMPLATE} TEMPLATE template0")
-        with connect_database(server.url(TEMPLATE)) as db:
-            upgrade(db)
-        yield server
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

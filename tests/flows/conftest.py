@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.databases import away, clock, db, postgres, url
+from tests.databases import away, clock, db, url
 
-__all__ = ["away", "clock", "db", "postgres", "url"]
+__all__ = ["away", "clock", "db", "url"]
