@@ -1,10 +1,12 @@
 """What recording costs: process CPU time of training with it over without, and rows made durable in a second.
 
-    python -m benchmarks.recorder [--rounds 7] [--epochs 1] [--recipe mnist-lenet] [--json]
+    python -m benchmarks.recorder [--rounds 7] [--epochs 1] [--recipe mnist-lenet] [--devices cpu,cpu] [--json]
 
-Each round trains the recipe once with and once without a recorder, in alternation and in either order, after a warm-up;
-the ratio is that of the medians. The CPU time is the whole process's, the recorder's thread included. Drawing the model's
-graph, which happens once per process, is timed by itself. Everything is written to a new SQLite file.
+Each round trains the recipe once with and once without a recorder, in alternation and in either order, after a
+warm-up; the ratio is that of the medians. The CPU time is the whole process's, the recorder's thread included. What the
+operating system booked to that thread alone is given beside it: it is the same cost without the noise of training, and
+without what the thread makes others wait for. Drawing the model's graph, which happens once per process, is timed by
+itself. Everything is written to a new SQLite file.
 """
 
 import argparse
@@ -14,6 +16,7 @@ import platform
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -34,6 +37,7 @@ from flows.scribe import RunEnd
 from flows.training import prepare, train
 
 NUM_ROWS = 100_000
+BATCHES = (10, 100, 1000, 5000)
 
 
 class Unwatched:
@@ -75,19 +79,27 @@ def train_bare(params: RunParams) -> Trained:
     return train(prepare(params, started_in=Path.cwd()), watcher=Unwatched(), stop_requested=never)
 
 
-def train_recorded(db: Database, params: RunParams) -> Trained:
-    """With one, its thread's start and end included."""
+def train_recorded(db: Database, params: RunParams) -> float:
+    """With one, its thread's start and end included; returns CPU seconds of that thread before the end."""
     run_id = create_run(db, NewRun.of(params, id=new_run_id())).id
     prepared = prepare(params, started_in=Path.cwd())
     recorder = Recorder(db, run_id)
-    trained = train(
-        prepared, watcher=Recorded(recorder, prepared.params), stop_requested=lambda: recorder.cancel_requested
-    )
-    problem = recorder.close(RunEnd(status=trained.status, error=None, progress=final_progress(trained), evaluation={}))
+    watcher = Recorded(recorder, prepared.params)
+    trained = train(prepared, watcher=watcher, stop_requested=lambda: recorder.cancel_requested)
+    thread_s = thread_cpu_s("flodl-recorder")
+    end = RunEnd(status=trained.status, error=None, progress=final_progress(trained), evaluation={})
+    problem = recorder.close(end)
     recorded = sum(step["num_samples"] for step in changes_after(db, run_id, 0, 10**7).steps)
     assert problem is None, problem
     assert recorded == trained.totals.num_samples, "every sample is in a step row"
-    return trained
+    return thread_s
+
+
+def thread_cpu_s(name: str) -> float:
+    """CPU seconds of the thread of that name."""
+    (ident,) = (thread.ident for thread in threading.enumerate() if thread.name == name)
+    assert ident is not None
+    return time.clock_gettime(time.pthread_getcpuclockid(ident))
 
 
 def cpu_s(action: Callable[[], object]) -> float:
@@ -104,25 +116,33 @@ def graph_cpu_s(params: RunParams) -> float:
         return cpu_s(lambda: handle.architecture_svg)
 
 
-def compare(db: Database, params: RunParams, num_rounds: int) -> dict[str, object]:
+def compare(db: Database, params: RunParams, num_rounds: int) -> dict[str, float]:
     """CPU time with over without."""
-    with_s, without_s = [], []
-    cases: list[tuple[list[float], Callable[[], object]]] = [
-        (without_s, lambda: train_bare(params)),
-        (with_s, lambda: train_recorded(db, params)),
-    ]
+    times: dict[str, list[float]] = {"without": [], "with": [], "thread": []}
+
+    def bare() -> None:
+        train_bare(params)
+
+    def recorded() -> None:
+        times["thread"].append(train_recorded(db, params))
+
+    cases = (("without", bare), ("with", recorded))
     for _, action in cases:
         action()  # warm-up
+    times["thread"].clear()
     for number in range(num_rounds):
-        for times, action in cases if number % 2 == 0 else cases[::-1]:
-            times.append(cpu_s(action))
-            print(f"  {'with' if times is with_s else 'without':8}{times[-1]:.2f} s", file=sys.stderr)
+        for name, action in cases if number % 2 == 0 else cases[::-1]:
+            times[name].append(cpu_s(action))
+            print(f"  {name:8}{times[name][-1]:.2f} s", file=sys.stderr)
+    medians = {name: statistics.median(values) for name, values in times.items()}
     return {
-        "without_cpu_s": statistics.median(without_s),
-        "with_cpu_s": statistics.median(with_s),
-        "ratio": statistics.median(with_s) / statistics.median(without_s),
-        "without_spread": spread(without_s),
-        "with_spread": spread(with_s),
+        "without_cpu_s": medians["without"],
+        "with_cpu_s": medians["with"],
+        "ratio": medians["with"] / medians["without"],
+        "without_spread": spread(times["without"]),
+        "with_spread": spread(times["with"]),
+        "thread_cpu_s": medians["thread"],
+        "thread_share": medians["thread"] / medians["without"],
     }
 
 
@@ -173,19 +193,19 @@ def main() -> None:
         os.environ["FLODL_HOME"] = home
         os.environ.pop("FLODL_DATABASE_URL", None)
         with open_database() as db:
-            rates = {
-                batch: statistics.median(rows_per_s(db, batch) for _ in range(5)) for batch in (10, 100, 1000, 5000)
-            }
+            rates = {size: statistics.median(rows_per_s(db, size) for _ in range(5)) for size in BATCHES}
             graph_s = graph_cpu_s(params)
-            found = {**compare(db, params, asked.rounds), "graph_cpu_s": graph_s, "rows_per_s": rates}
+            found = compare(db, params, asked.rounds)
     if asked.json:
-        print(json.dumps({**found, "machine": f"{platform.machine()}, {os.cpu_count()} cores"}))
+        machine = f"{platform.machine()}, {os.cpu_count()} cores"
+        print(json.dumps({**found, "graph_cpu_s": graph_s, "rows_per_s": rates, "machine": machine}))
         return
     print(f"{asked.recipe} on {asked.devices}, {asked.epochs} epoch(s), {asked.rounds} rounds, {os.cpu_count()} cores")
     print(
         f"process CPU time  {found['without_cpu_s']:.2f} s without, {found['with_cpu_s']:.2f} s with a recorder: "
         f"{found['ratio']:.4f} (spread {found['without_spread']:.1%}, {found['with_spread']:.1%})"
     )
+    print(f"of the recorder's thread alone: {found['thread_cpu_s']:.3f} s, {found['thread_share']:.2%}")
     print(f"the model's graph, once per process: {graph_s:.2f} s of CPU time")
     for batch, rate in rates.items():
         print(f"SQLite, {batch:5} rows to a transaction: {rate:,.0f} rows/s")
