@@ -71,7 +71,11 @@ class RecordedRun:
             flow_run_id=flow_run_id,
         )
         claim_run(db, new)
-        return cls(db, run_id, params)
+        try:
+            return cls(db, run_id, params)
+        except BaseException:  # a signal, say
+            withdraw_run(db, run_id)
+            raise
 
     def prepared(self, params: RunParams) -> None:
         """The parameters are these, the recipe's defaults filled in."""

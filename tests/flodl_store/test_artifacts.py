@@ -8,6 +8,7 @@ import pytest
 
 from flodl_store.artifacts import artifact_root, find_artifact, list_artifacts, save_artifact
 from flodl_store.database import Database
+from flodl_store.errors import UnknownRunError
 from flodl_store.home import sha256_of
 from tests.databases import FakeClock
 from tests.flodl_store.rows import running
@@ -58,3 +59,8 @@ def test_a_file_elsewhere_is_none_of_the_artifacts(db: Database, file: Path, tmp
     elsewhere.touch()
     with pytest.raises(ValueError, match="elsewhere"):
         save_artifact(db, running(db), "state", elsewhere)
+
+
+def test_a_run_that_is_not_there_has_no_files(db: Database, file: Path) -> None:
+    with pytest.raises(UnknownRunError, match="there is no run x"):
+        save_artifact(db, "x", "state", file)
