@@ -28,7 +28,7 @@ export function rankTraces(data, view, shared, label) {
       x: indices.map((index) => xs[index]), y: indices.map((index) => finiteOrNull(ys[index], view.isLog(data))), ...extra,
     });
     if (view.smoothing > 0) {
-      raw.push(line(series.loss, { line: { color: faded(colour, 0.32), width: 1 }, hoverinfo: "skip" }));
+      raw.push(line(series.loss, { line: { color: faded(colour, Math.max(0.12, 0.45 / Math.sqrt(data.ranks.size))), width: 1 }, hoverinfo: "skip" }));
     }
     traces.push(line(smoothed, {
       meta: { rank, kind: "loss" },

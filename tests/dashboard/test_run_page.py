@@ -13,12 +13,12 @@ from playwright.sync_api import Page, expect
 from flodl_store.database import Database, open_database
 from flodl_store.rows import NewEvent
 from flodl_store.run_progress import RunProgress
-from flodl_store.runs import cancel_requested, end_run
+from flodl_store.runs import cancel_requested, end_run, start_run
 from flodl_store.writer import RunWriter
 from tests.dashboard.browser import Visitor, loss_points, plotted, show_raw, wait_for_cursor
 from tests.dashboard.run_rows import some_steps, stored_points
 from tests.dashboard.server_process import ServerProcess
-from tests.flodl_store.rows import epoch, running, step
+from tests.flodl_store.rows import START, epoch, new_run, running, step
 
 PROGRESS = RunProgress(
     epoch=1,
@@ -132,6 +132,19 @@ def test_nan_and_infinity_are_marks_and_no_line_runs_over_them(visit: Visitor, d
     assert [y for _, _, y in loss_points(page)] == [1.0, 1.0, None, 0.5, None, 0.4]
     (marks,) = [trace for trace in plotted(page)["loss"] if (trace["meta"] or {}).get("kind") == "gap"]
     assert (marks["x"], marks["y"], marks["text"]) == ([2, 4], [1.0, 0.5], ["NaN", "Infinity"])
+
+
+def test_a_run_that_waits_says_so_and_then_comes_alive(visit: Visitor, db: Database) -> None:
+    run_id = new_run(db).id
+    page = visit.open(f"/runs/{run_id}")
+    expect(page.locator("#hint")).to_contain_text("Waiting for the training process")
+    expect(page.locator("#workers")).to_contain_text("No worker has reported yet")
+    start_run(db, run_id, START)
+    RunWriter(db, run_id).write(some_steps(0, 4))
+    wait_for_cursor(page, 4)
+    expect(page.locator("#hint")).to_be_hidden()
+    expect(page.locator("#workers tbody tr")).to_have_count(2)
+    expect(page.locator("#run-header [data-chips]")).to_contain_text("2 workers, 1 : 2.5")
 
 
 def test_a_run_that_nobody_has_heard_of_is_lost(visit: Visitor, db: Database) -> None:
