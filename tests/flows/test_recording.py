@@ -23,7 +23,7 @@ from flows.training import prepare, publish, train
 from tests.databases import Away
 
 PARAMS = RunParams(recipe="digits", devices=("cpu", "cpu@1.5"), epochs=2, batch_size=32, name="n")
-Look = Callable[[DdpHandle], None]
+Look = Callable[[DdpHandle], object]
 
 
 class Looking:
@@ -92,7 +92,7 @@ def test_a_run_is_recorded_from_pending_to_completed(db: Database, folder: RunFo
 def test_a_cancel_in_the_database_stops_the_run(db: Database, folder: RunFolder) -> None:
     params = PARAMS.model_copy(update={"epochs": 10**6})
     with begin(db, folder, params) as recorded:
-        result = trained(recorded, lambda _: bool(request_cancel(db, folder.run_id)), params)
+        result = trained(recorded, lambda _: request_cancel(db, folder.run_id), params)
         assert result.status == "cancelled"
         recorded.end("cancelled", trained=result)
     assert get_run(db, folder.run_id).status == "cancelled"

@@ -147,13 +147,14 @@ def test_a_start_that_came_through_unheard_is_no_failure(db: Database, away: Awa
 
 def test_between_two_attempts_there_is_a_pause_that_grows(db: Database, away: Away) -> None:
     _, scribe = begun(db)
-    attempts = []
+
+    def has_tried(now_s: float) -> bool:
+        scribe.failure = None
+        scribe.write(now_s)
+        return scribe.failure is not None
+
     with away():
-        for tenth in range(200):
-            scribe.failure = None
-            scribe.write(tenth / 10)
-            if scribe.failure is not None:
-                attempts.append(tenth / 10)
+        attempts = [tenth / 10 for tenth in range(200) if has_tried(tenth / 10)]
     pauses = [round(later - earlier, 1) for earlier, later in pairwise(attempts)]
     assert pauses == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
 
