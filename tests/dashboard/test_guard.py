@@ -28,7 +28,7 @@ def test_every_answer_has_the_security_headers(client: TestClient, path: str) ->
     assert "frame-ancestors 'none'" in policy
     assert re.search(r"script-src 'self'(;|$)", policy)
     assert headers["x-content-type-options"] == "nosniff"
-    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["referrer-policy"] == "same-origin"
 
 
 def test_a_foreign_host_name_is_refused_before_anything_else(client: TestClient) -> None:
