@@ -4,6 +4,7 @@ Their address holds a digest of them all, so that a browser may keep them for ev
 """
 
 import hashlib
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -14,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_IMPORT = re.compile(r'from "\./([\w-]+\.js)"')
 FOR_EVER = "public, max-age=31536000, immutable"
 
 router = APIRouter(include_in_schema=False)
@@ -61,6 +63,19 @@ def assets_version() -> str:
     for name, asset in all_assets().items():
         digest.update(name.encode() + hashlib.sha256(asset.content).digest())
     return digest.hexdigest()[:12]
+
+
+@cache
+def modules_of(name: str) -> tuple[str, ...]:
+    """The script ``name`` and all that it imports: a page that names them has them fetched at once, not one by one."""
+    found: dict[str, None] = {name: None}
+    waiting = [name]
+    while waiting:
+        source = all_assets()[waiting.pop()].content.decode()
+        new = [module for module in _IMPORT.findall(source) if module not in found]
+        found.update(dict.fromkeys(new))
+        waiting += new
+    return tuple(found)
 
 
 def _plotly() -> Path:

@@ -11,7 +11,7 @@ ended and the first at ``after``; together they hold every row above ``after``, 
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -67,7 +67,7 @@ class RunFeed:
         self._closed = True
         self._tell()
 
-    async def follow(self, after: int) -> AsyncIterator[bytes]:
+    async def follow(self, after: int) -> AsyncGenerator[bytes]:
         """The messages for one client that has every row up to ``after``."""
         cursor, version = after, 0
         yield RETRY

@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
-from dashboard.assets import assets_version
+from dashboard.assets import assets_version, modules_of
 from flodl_store.plain_json import dump_json
 
 
@@ -28,7 +28,7 @@ def render(
     template: str, *, status: HTTPStatus = HTTPStatus.OK, headers: Mapping[str, str] | None = None, **values: Any
 ) -> HTMLResponse:
     """The page that ``template`` makes of ``values``."""
-    page = _environment().get_template(template).render(version=assets_version(), **values)
+    page = _environment().get_template(template).render(version=assets_version(), modules_of=modules_of, **values)
     return HTMLResponse(page, status, headers=dict(headers or {}))
 
 

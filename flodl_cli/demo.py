@@ -20,7 +20,7 @@ from flodl_store.home import make_home
 from flodl_store.params import RunParams
 from flodl_store.runs import NewRun, create_run, end_run, get_run, request_cancel
 
-EPOCHS = 60
+EPOCHS = 200
 """A minute or more on a machine with two slow cores."""
 UNDER_WAY = ("pending", "running")
 

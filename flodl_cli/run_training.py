@@ -48,6 +48,7 @@ def run_training(params: RunParams, *, started_in: Path, as_json: bool) -> int:
     with open_database() as db:
         folder = create_run_folder(new_run_id())
         with (
+            _log_recorded(db, folder),
             logging_to(folder.log_path),
             StopSignals() as signals,
             _recorded(db, folder, params, started_in) as recorded,
@@ -57,7 +58,6 @@ def run_training(params: RunParams, *, started_in: Path, as_json: bool) -> int:
             signals.defer()
             trained = _train(prepared, recorded, signals)
             result, problem = _finish(prepared, trained, recorded, folder)
-        _record_log(db, folder)
     _print_result(result, trained, folder, as_json=as_json)
     if problem is not None:
         raise CliError(f"{problem} (log: {folder.log_path})", exit_code=RUN_FAILED)
@@ -65,11 +65,24 @@ def run_training(params: RunParams, *, started_in: Path, as_json: bool) -> int:
 
 
 @contextmanager
+def _log_recorded(db: Database, folder: RunFolder) -> Iterator[None]:
+    """Record the log after its last line, so that its checksum holds; a run that never started has none."""
+    try:
+        yield
+    finally:
+        if folder.log_path.exists():
+            try:
+                save_artifact(db, folder.run_id, "log", folder.log_path)
+            except StoreError as error:
+                logger.warning("the database does not know of the log: %s", error)
+
+
+@contextmanager
 def _recorded(db: Database, folder: RunFolder, params: RunParams, started_in: Path) -> Iterator[RecordedRun]:
     """What never started leaves no row and no folder; what failed unforeseen leaves its traceback in the log."""
     try:
         recorded = RecordedRun.begin(db, params, run_id=folder.run_id, started_in=started_in)
-    except StoreError:
+    except BaseException:
         folder.discard()
         raise
     with recorded:
@@ -120,14 +133,6 @@ def _finish(
     not_recorded = recorded.end(status, error=problem, trained=trained, evaluation=evaluation, published=published)
     result = report(folder.run_id, prepared, trained, published, evaluation)
     return replace(result, status=status, not_recorded=not_recorded), problem
-
-
-def _record_log(db: Database, folder: RunFolder) -> None:
-    """After the last line of the log, so that its checksum holds."""
-    try:
-        save_artifact(db, folder.run_id, "log", folder.log_path)
-    except StoreError as error:
-        logger.warning("the database does not know of the log: %s", error)
 
 
 def _problem(trained: Trained) -> str | None:

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Literal
 
 from sqlalchemy import delete, insert, select
+from sqlalchemy.exc import IntegrityError
 
 from flodl_store.database import Database
+from flodl_store.errors import UnknownRunError
 from flodl_store.home import flodl_home, sha256_of
 from flodl_store.tables import Table
 
@@ -63,6 +65,7 @@ def save_artifact(db: Database, run_id: str, kind: Kind, file: Path, *, sha256: 
 
     Raises:
         ValueError: The file lies elsewhere.
+        UnknownRunError: There is no such run.
         DatabaseUnreachableError: The database does not answer.
     """
     view = ArtifactView(
@@ -74,9 +77,12 @@ def save_artifact(db: Database, run_id: str, kind: Kind, file: Path, *, sha256: 
         created_at=db.clock(),
     )
     values = {name: getattr(view, name) for name in ArtifactView.__slots__}
-    with db.write() as connection:
-        connection.execute(delete(_ARTIFACT).where(_ARTIFACT.c.run_id == run_id, _ARTIFACT.c.path == view.path))
-        connection.execute(insert(_ARTIFACT).values(values))
+    try:
+        with db.write() as connection:
+            connection.execute(delete(_ARTIFACT).where(_ARTIFACT.c.run_id == run_id, _ARTIFACT.c.path == view.path))
+            connection.execute(insert(_ARTIFACT).values(values))
+    except IntegrityError as error:
+        raise UnknownRunError(f"there is no run {run_id}") from error
     return view
 
 

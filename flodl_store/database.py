@@ -18,8 +18,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from flodl_store.database_url import database_url, shown
 from flodl_store.errors import DatabaseUnreachableError
-from flodl_store.plain_json import dump_json
 from flodl_store.sqlite_file import BUSY_TIMEOUT_S, prepare_file
+from flodl_store.storable import storable_json
 
 CONNECT_TIMEOUT_S = 5
 """How long PostgreSQL is given to answer at first."""
@@ -162,7 +162,7 @@ def _make_engine(url: URL) -> Engine:
     if url.get_backend_name() != "sqlite":
         return create_engine(
             url,
-            json_serializer=dump_json,
+            json_serializer=storable_json,
             pool_pre_ping=True,  # a server that was started again is no error
             connect_args={
                 "connect_timeout": CONNECT_TIMEOUT_S,
@@ -171,7 +171,7 @@ def _make_engine(url: URL) -> Engine:
                 "application_name": "flodl",
             },
         )
-    engine = create_engine(url, json_serializer=dump_json, connect_args={"timeout": BUSY_TIMEOUT_S})
+    engine = create_engine(url, json_serializer=storable_json, connect_args={"timeout": BUSY_TIMEOUT_S})
     event.listen(engine, "connect", _set_up_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine

@@ -13,6 +13,7 @@ from flodl_store.params import RunParams
 from flodl_store.run_id import new_run_id
 from flodl_store.run_progress import RunProgress, progress_columns
 from flodl_store.run_view import UNDER_WAY, RunView, WorkerView, load_views
+from flodl_store.storable import storable_text
 from flodl_store.tables import Table
 
 EndStatus = Literal["completed", "failed", "cancelled"]
@@ -219,7 +220,7 @@ def end_run(
     now = db.clock()
     values = {
         "status": status,
-        "error": error,
+        "error": None if error is None else storable_text(error),
         "ended_at": now,
         "eval": dict(evaluation or {}),
         **progress_columns(progress),

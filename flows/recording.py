@@ -17,7 +17,7 @@ from flodl_store.params import RunParams
 from flodl_store.runs import EndStatus, NewRun, RunProgress, RunStart, WorkerView, claim_run, withdraw_run
 from flows.git_commit import git_commit
 from flows.graph_keeper import GraphKeeper
-from flows.recorder import Recorder, run_progress
+from flows.recorder import DRAIN_S, Recorder, run_progress
 from flows.run_results import Published, Trained
 from flows.scribe import RunEnd
 from flows.training import Watcher
@@ -71,7 +71,11 @@ class RecordedRun:
             flow_run_id=flow_run_id,
         )
         claim_run(db, new)
-        return cls(db, run_id, params)
+        try:
+            return cls(db, run_id, params)
+        except BaseException:  # a signal, say
+            withdraw_run(db, run_id)
+            raise
 
     def prepared(self, params: RunParams) -> None:
         """The parameters are these, the recipe's defaults filled in."""
@@ -134,7 +138,7 @@ class RecordedRun:
             progress=None if trained is None else final_progress(trained),
             evaluation=evaluation or {},
         )
-        return self._recorder.close(end) or lacking
+        return self._recorder.close(end, limit_s=DRAIN_S) or lacking
 
     def withdraw(self) -> None:
         """Forget the run: it never started. Where the database does not answer it stays, and is shown as lost."""

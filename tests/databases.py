@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import event
 
-from flodl_store.database import Database, connect_database, open_database
-from flodl_store.schema import upgrade
-from tests.postgres import TEMPLATE, PostgresServer, programs, running_server
+from flodl_store.database import Database, open_database
+from tests.postgres import TEMPLATE, PostgresServer
 
 
 class FakeClock:
@@ -32,19 +33,6 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """A server with a database ``TEMPLATE`` that has flodl's tables; skips where its programs are not installed."""
-    folder = programs()
-    if folder is None:
-        pytest.skip("PostgreSQL's server programs (initdb, pg_ctl) are not installed")
-    with running_server(folder) as server:
-        server.execute(f"CREATE DATABASE {TEMPLATE} TEMPLATE template0")
-        with connect_database(server.url(TEMPLATE)) as db:
-            upgrade(db)
-        yield server
-
-
 @pytest.fixture(params=["sqlite", "postgresql"])
 def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A database without tables."""
@@ -63,6 +51,32 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def db(url: str, clock: FakeClock) -> Iterator[Database]:
     with open_database(url, clock=clock) as database:
         yield database
+
+
+Away = Callable[[], AbstractContextManager[None]]
+
+
+@pytest.fixture
+def away(db: Database, request: pytest.FixtureRequest) -> Away:
+    """``with away():`` no write to ``db`` comes through, and it does not take long to say so."""
+    if db.is_sqlite:
+        return lambda: _locked(db)
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return lambda: server.closed(str(db.url.database))
+
+
+@contextmanager
+def _locked(db: Database) -> Iterator[None]:
+    def do_not_wait(connection: sqlite3.Connection, _record: object) -> None:
+        connection.execute("PRAGMA busy_timeout=0")
+
+    event.listen(db.engine, "connect", do_not_wait)
+    db.close()  # so that the next connection is a new one
+    with closing(sqlite3.connect(str(db.url.database))) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+    event.remove(db.engine, "connect", do_not_wait)
+    db.close()
 
 
 def _url(request: pytest.FixtureRequest, tmp_path: Path, stack: ExitStack, *, template: str) -> str:

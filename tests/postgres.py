@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-import psycopg
+import pytest
 
 USERS = ("postgres", "nobody")
 """Whom the server may run as where the tests run as root, which it refuses."""
@@ -38,6 +38,8 @@ class PostgresServer:
 
     def execute(self, statement: str) -> None:
         """Do something as the server's owner, outside of any transaction."""
+        import psycopg
+
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
             connection.execute(statement.encode())
 
@@ -60,6 +62,22 @@ class PostgresServer:
             yield
         finally:
             self.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A server with a database ``TEMPLATE`` that has flodl's tables; skips where its programs are not installed."""
+    from flodl_store.database import connect_database  # only here: most of the suite needs no database
+    from flodl_store.schema import upgrade
+
+    folder = programs()
+    if folder is None:
+        pytest.skip("PostgreSQL's server programs (initdb, pg_ctl) are not installed")
+    with running_server(folder) as server:
+        server.execute(f"CREATE DATABASE {TEMPLATE} TEMPLATE template0")
+        with connect_database(server.url(TEMPLATE)) as db:
+            upgrade(db)
+        yield server
 
 
 def programs() -> Path | None:

@@ -15,6 +15,7 @@ function shownIndices(xs, ys, [from, to]) {
 const finiteOrNull = (value, logScale) => (Number.isFinite(value) && (!logScale || value > 0) ? value : null);
 
 export function rankTraces(data, view, shared, label) {
+  const raw = []; // under all the others
   const traces = [];
   for (const [rank, series] of [...data.ranks].sort(([one], [other]) => one - other)) {
     const shown = view.shows(`rank-${rank}`);
@@ -27,7 +28,7 @@ export function rankTraces(data, view, shared, label) {
       x: indices.map((index) => xs[index]), y: indices.map((index) => finiteOrNull(ys[index], view.isLog(data))), ...extra,
     });
     if (view.smoothing > 0) {
-      traces.push(line(series.loss, { line: { color: faded(colour, 0.32), width: 1 }, hoverinfo: "skip" }));
+      raw.push(line(series.loss, { line: { color: faded(colour, Math.max(0.12, 0.45 / Math.sqrt(data.ranks.size))), width: 1 }, hoverinfo: "skip" }));
     }
     traces.push(line(smoothed, {
       meta: { rank, kind: "loss" },
@@ -36,7 +37,7 @@ export function rankTraces(data, view, shared, label) {
     }));
     traces.push(...gapMarks(series, xs, shown, label(rank), shared.shown));
   }
-  return traces;
+  return [...raw, ...traces];
 }
 
 // NaN and infinity: no line runs over them, and a mark says that they were there, on the last finite height before.

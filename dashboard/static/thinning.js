@@ -1,5 +1,7 @@
 // Fewer points for the eye, the same outline: of each bucket the least and the greatest are kept, and a gap stays a gap.
 
+const SMOOTH_OVER = 400;
+
 // The first index whose x is not below `value`; xs ascend.
 export function lowerBound(xs, value) {
   let low = 0;
@@ -44,10 +46,11 @@ function bucketMarks(ys, start, end) {
 }
 
 // Exponential mean without the pull of its start (as Adam corrects its moments). A window counts by its samples: an epoch's
-// end cuts some of them short. What is not finite stays a gap.
+// end cuts some of them short; and where there are more windows than the eye can tell apart, it takes more of them. What
+// is not finite stays a gap.
 export function smooth(ys, samples, decay) {
   if (decay === 0) return ys;
-  const usual = median(samples) || 1;
+  const usual = (median(samples) || 1) * Math.max(1, ys.length / SMOOTH_OVER);
   const out = new Array(ys.length);
   let mean = 0;
   let total = 0;

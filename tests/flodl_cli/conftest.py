@@ -33,6 +33,7 @@ def loss(model, batch):
 def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     folder = tmp_path / "home"
     monkeypatch.setenv("FLODL_HOME", str(folder))
+    monkeypatch.delenv("FLODL_DATABASE_URL", raising=False)
     return folder
 
 

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from flodl_cli.main import main
+from flodl_cli.run_fields import BRIEF
 from flodl_store.params import RunParams
 from tests.data_paths import REPOSITORY
 from tests.flodl_cli.conftest import WriteRecipe
@@ -24,3 +25,8 @@ def test_the_recipe_in_the_docs_trains(write_recipe: WriteRecipe, capsys: pytest
 def test_every_parameter_is_in_the_docs() -> None:
     text = (REPOSITORY / "docs" / "cli.md").read_text()
     assert [name for name in RunParams.model_fields if f"`{name}`" not in text] == []
+
+
+def test_every_key_of_a_run_in_a_list_is_in_the_docs() -> None:
+    text = (REPOSITORY / "docs" / "cli.md").read_text()
+    assert [name for name in BRIEF if f"`{name}`" not in text] == []

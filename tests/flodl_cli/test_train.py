@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 
 import pytest
@@ -273,3 +274,32 @@ def test_a_batch_larger_than_the_data_trains_all_of_it(capsys: pytest.CaptureFix
     result = json.loads(capsys.readouterr().out)
     assert result["num_samples"] == NUM_SAMPLES
     assert math.isfinite(result["avg_loss"])
+
+
+def test_a_database_that_goes_away_does_not_stop_training(
+    write_recipe: WriteRecipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("flodl_store.database.BUSY_TIMEOUT_S", 0)
+    monkeypatch.setattr("flows.recording.DRAIN_S", 0)
+    name = write_recipe(
+        "import os, sqlite3\n"
+        "def step(call, model, batch):\n"
+        "    if call == 5:\n"
+        "        path = os.environ['FLODL_HOME'] + '/flodl.db'\n"
+        "        state['other'] = sqlite3.connect(path, timeout=60, check_same_thread=False)\n"
+        "        state['other'].execute('BEGIN IMMEDIATE')\n"
+        "    return digits.loss(model, batch)\n"
+        "recipe = replace(digits, loss=loss, epochs=2)\n"
+    )
+    try:
+        assert train(name, *TWO, "--json") == 0
+    finally:
+        sys.modules["written_recipe"].state["other"].close()
+    captured = capsys.readouterr()
+    result = json.loads(captured.out)
+    assert (result["status"], result["num_samples"]) == ("completed", 2 * NUM_SAMPLES)
+    assert Path(result["state_path"]).is_file()
+    assert "database is locked" in result["not_recorded"]
+    warnings = [line for line in captured.err.splitlines() if "warning" in line]
+    assert warnings[0].startswith("flodl: warning: training goes on, but the database ")
+    assert warnings[1:] == [f"flodl: warning: {result['not_recorded']}"]

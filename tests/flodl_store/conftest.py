@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.databases import clock, db, empty_url, postgres, url
+from tests.databases import clock, db, empty_url, url
 
-__all__ = ["clock", "db", "empty_url", "postgres", "url"]
+__all__ = ["clock", "db", "empty_url", "url"]

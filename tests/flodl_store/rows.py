@@ -8,6 +8,7 @@ from typing import Any
 
 from flodl_store.database import Database
 from flodl_store.rows import NewEpoch, NewEpochRank, NewEvent, NewStep
+from flodl_store.run_id import new_run_id
 from flodl_store.runs import NewRun, RunStart, RunView, WorkerView, create_run, start_run
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 6, 250000, tzinfo=UTC)
@@ -25,8 +26,7 @@ START = RunStart(
 
 def new_run(db: Database, **others: Any) -> RunView:
     """A pending run."""
-    fields = {name: getattr(NEW, name) for name in NewRun.__slots__ if name != "id"}
-    return create_run(db, NewRun(**{**fields, **others}))
+    return create_run(db, replace(NEW, **{"id": new_run_id(), **others}))
 
 
 def running(db: Database, **others: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -148,11 +149,11 @@ def test_a_cancel_reaches_whoever_beats(db: Database) -> None:
 
 def test_a_pending_run_can_be_claimed(db: Database) -> None:
     run = new_run(db, name="asked")
-    claimed = claim_run(db, NewRun(**{**_fields(), "id": run.id, "name": "asked", "flow_run_id": "f"}))
+    claimed = claim_run(db, replace(NEW, id=run.id, name="asked", flow_run_id="f"))
     assert (claimed.id, claimed.flow_run_id, claimed.created_at) == (run.id, "f", run.created_at)
     start_run(db, run.id, START)
     with pytest.raises(RunStateError, match="is running and cannot start again"):
-        claim_run(db, NewRun(**{**_fields(), "id": run.id}))
+        claim_run(db, replace(NEW, id=run.id))
 
 
 def test_a_claim_makes_the_run_where_nobody_has(db: Database) -> None:
@@ -273,10 +274,6 @@ def test_times_survive_in_utc(db: Database, clock: FakeClock) -> None:
     run = new_run(db)
     assert run.created_at == clock.now
     assert run.created_at.utcoffset() == timedelta(0)
-
-
-def _fields() -> dict[str, object]:
-    return {name: getattr(NEW, name) for name in NewRun.__slots__ if name != "id"}
 
 
 def test_create_run_gives_back_what_it_made(db: Database) -> None:

@@ -41,7 +41,8 @@ def test_the_migrations_make_the_tables_that_the_code_uses(empty_url: str) -> No
 
 def test_sqlites_large_tables_are_kept_in_the_order_of_seq(tmp_path: Path) -> None:
     with open_database(f"sqlite:///{tmp_path}/flodl.db") as db, db.read() as connection:
-        made = dict(connection.execute(text("SELECT name, sql FROM sqlite_master WHERE type = 'table'")).all())
+        rows = connection.execute(text("SELECT name, sql FROM sqlite_master WHERE type = 'table'"))
+        made: dict[str, str] = {row.name: row.sql for row in rows}
     wanted = {name for name, table in Table.metadata.tables.items() if not table.kwargs.get("sqlite_with_rowid", True)}
     assert {name for name, sql in made.items() if "WITHOUT ROWID" in sql} == wanted
     assert "step" in wanted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -115,7 +116,7 @@ def test_a_loss_that_became_finite_again_is_shown(db: Database) -> None:
     run_id = running(db)
     writer = RunWriter(db, run_id)
     for loss in (math.nan, 0.25):
-        writer.write([], progress=RunProgress(**{**_fields(PROGRESS), "avg_loss": loss}))
+        writer.write([], progress=replace(PROGRESS, avg_loss=loss))
         assert repr(get_run(db, run_id).avg_loss) == repr(loss)
 
 
@@ -187,10 +188,6 @@ def test_whoever_follows_gets_every_row_once(db: Database, batches: list[list[Ro
             cursor, has_more = changes.last_seq, changes.has_more
     assert seen == list(range(1, 1 + sum(map(len, batches))))
     assert changes_after(db, run_id, cursor).last_seq == cursor == get_run(db, run_id).last_seq
-
-
-def _fields(progress: RunProgress) -> dict[str, object]:
-    return {name: getattr(progress, name) for name in RunProgress.__slots__}
 
 
 class _lost_commit:  # noqa: N801  # used like a function
