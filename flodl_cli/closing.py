@@ -2,6 +2,7 @@
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from flodl_cli import figures
 from flodl_store.home import RunFolder
@@ -33,7 +34,7 @@ def _outcome(result: TrainResult) -> Table:
         "time": figures.duration(result.wall_s),
     }
     for name, value in rows.items():
-        table.add_row(name, value)
+        table.add_row(Text(name), Text(value))  # a recipe names its own figures: no markup in them
     return table
 
 

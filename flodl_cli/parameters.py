@@ -8,6 +8,9 @@ from flodl_cli.failures import CliError
 from flodl_store.params import RunParams
 from flodl_store.params_errors import unknown_parameter
 
+MOST_SHOWN = 60
+"""Characters of a bad value that a message repeats."""
+
 # A bare word for one of these is split at its commas: -p devices=cpu,cpu@2.5
 LIST_PARAMETERS = frozenset({"devices", "tags"})
 
@@ -57,8 +60,15 @@ def _parse_value(name: str, text: str) -> Any:
         return json.loads(text, parse_constant=_refuse_constant)
     except ValueError:
         if text.startswith(("[", "{", '"')):
-            raise CliError(f"the value of {name} is neither JSON nor a bare word: {text}") from None
+            raise CliError(f"the value of {name} is neither JSON nor a bare word: {_shown(text)}") from None
+    except RecursionError:
+        raise CliError(f"the value of {name} is nested too deeply: {_shown(text)}") from None
     return split_list(text) if name in LIST_PARAMETERS else text
+
+
+def _shown(text: str) -> str:
+    """The text as it is safe to print, on one line and not for ever."""
+    return repr(text if len(text) <= MOST_SHOWN else text[:MOST_SHOWN] + "...")
 
 
 def _refuse_constant(_text: str) -> NoReturn:

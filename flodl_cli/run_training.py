@@ -88,12 +88,19 @@ def _recorded(db: Database, folder: RunFolder, params: RunParams, started_in: Pa
     with recorded:
         try:
             yield recorded
-        except StoreError:
-            raise
+        except StoreError as error:
+            if not recorded.has_trained:
+                raise
+            # training is over: nothing that the caller gave was wrong, and the record must say how it ended
+            recorded.end("failed", error=str(error))
+            raise CliError(str(error), exit_code=RUN_FAILED) from error
         except Interrupted:
             recorded.withdraw()
             folder.discard()
             raise
+        except SystemExit as error:
+            recorded.end("failed", error="the recipe's own code called sys.exit")
+            raise CliError("the recipe's own code called sys.exit: a recipe must not", exit_code=RUN_FAILED) from error
         except Exception as error:
             if isinstance(error, FlowError | FlodlError) and isinstance(error, ValueError):
                 recorded.withdraw()

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
 Policy = Literal["sync", "cadence", "async"]
 Backend = Literal["nccl", "gloo", "cpu"]
@@ -10,6 +10,21 @@ OnNonfinite = Literal["exclude", "stop"]
 
 Device = Annotated[str, StringConstraints(pattern=r"^(cpu|cuda(:\d+)?)(@\d+(\.\d+)?)?$")]
 Tag = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+
+
+NUMBERS = (
+    "epochs",
+    "batch_size",
+    "seed",
+    "lr",
+    "lr_scale_ratio",
+    "overhead_target",
+    "anchor",
+    "max_anchor",
+    "max_batch_diff",
+    "max_overshoot",
+    "max_grad_norm",
+)
 
 
 class RunParams(BaseModel):
@@ -64,3 +79,11 @@ class RunParams(BaseModel):
     )
     name: str | None = Field(default=None, min_length=1, max_length=200, description="Name of the run, for people")
     tags: tuple[Tag, ...] = Field(default=(), max_length=32, description="Words to find the run by")
+
+    @field_validator(*NUMBERS, mode="before")
+    @classmethod
+    def _no_boolean(cls, value: object) -> object:
+        """``true`` is no number, though Python would take it for 1."""
+        if isinstance(value, bool):
+            raise ValueError("must be a number")
+        return value

@@ -101,6 +101,11 @@ class RecordedRun:
         return self._recorder.cancel_requested
 
     @property
+    def has_trained(self) -> bool:
+        """Whether workers have been started."""
+        return self._graph is not None
+
+    @property
     def failure(self) -> str | None:
         """Why, at the moment or for good, nothing is recorded; else None."""
         return self._recorder.failure

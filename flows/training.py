@@ -11,7 +11,7 @@ from typing import Protocol
 
 import torch
 
-from flodl_core import DdpHandle, EpochMetrics, FlodlError, TrainedState, WorkerFailureWarning
+from flodl_core import DdpHandle, EpochMetrics, FlodlError, TrainedState, WorkerError, WorkerFailureWarning
 from flodl_store.home import RunFolder, atomic_path, sha256_of
 from flodl_store.params import RunParams
 from flows.engine_setup import build
@@ -107,7 +107,7 @@ def evaluate(recipe: Recipe, state: TrainedState) -> Mapping[str, float]:
         return {}
     model = recipe.model(torch.device("cpu"))
     state.load_into(model)
-    return recipe.evaluate(model)
+    return {name: float(value) for name, value in recipe.evaluate(model).items()}  # as after each epoch
 
 
 def report(
@@ -172,7 +172,8 @@ def _join(handle: DdpHandle) -> tuple[TrainedState | None, FlodlError | None]:
             return handle.join(), None
     except FlodlError as error:
         logger.exception("the run failed")
-        return None, error
+        # where a callback failed and the workers did not, the error carries what they trained
+        return (error.state if isinstance(error, WorkerError) else None), error
 
 
 def _status(handle: DdpHandle, error: FlodlError | None) -> Status:

@@ -67,7 +67,7 @@ def _append_to_path(folder: Path) -> None:
 def _load(entry: EntryPoint) -> Recipe:
     try:
         module = importlib.import_module(entry.module)
-    except Exception as error:  # whatever a stranger's module raises, the caller is told where
+    except (Exception, SystemExit) as error:  # whatever a stranger's module raises, the caller is told where
         raise RecipeError(_import_failed(entry, error)) from error
     found: object = module
     for part in entry.attr.split("."):
@@ -78,7 +78,7 @@ def _load(entry: EntryPoint) -> Recipe:
     return found
 
 
-def _import_failed(entry: EntryPoint, error: Exception) -> str:
+def _import_failed(entry: EntryPoint, error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and _is_part_of(error.name, entry.module):
         return f"recipe {entry.value}: there is no module {error.name!r} here or in the installed packages"
     file, line = _origin(error)
@@ -89,7 +89,7 @@ def _is_part_of(missing: str | None, module: str) -> bool:
     return missing is not None and (module == missing or module.startswith(f"{missing}."))
 
 
-def _origin(error: Exception) -> tuple[str, int]:
+def _origin(error: BaseException) -> tuple[str, int]:
     if isinstance(error, SyntaxError):
         return error.filename or "?", error.lineno or 0
     frame = traceback.extract_tb(error.__traceback__)[-1]

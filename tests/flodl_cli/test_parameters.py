@@ -38,6 +38,8 @@ def test_a_value_is_json_or_a_bare_word(text: str, value: object) -> None:
         ("epoch=3", r"unknown parameter 'epoch': did you mean epochs\?"),
         ("devices=[cpu", "the value of devices is neither JSON nor a bare word"),
         ('name="a', "the value of name is neither JSON nor a bare word"),
+        ("name=[a\nflodl: done\x1b[31m", r"neither JSON nor a bare word: '\[a\\nflodl: done\\x1b\[31m'$"),
+        ("name=" + "[" * 20_000, "nested too deeply"),
     ],
 )
 def test_what_is_malformed_is_named(text: str, message: str) -> None:

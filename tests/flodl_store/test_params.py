@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from flodl_core.policies import ApplyPolicy, AverageBackend, NonFinitePolicy
 from flodl_store import params as params_module
-from flodl_store.params import RunParams
+from flodl_store.params import NUMBERS, RunParams
 from flodl_store.params_errors import describe_errors
 
 
@@ -79,3 +79,15 @@ def test_a_missing_recipe_is_named() -> None:
     with pytest.raises(ValidationError) as caught:
         RunParams.model_validate({})
     assert describe_errors(caught.value) == "recipe is missing"
+
+
+@pytest.mark.parametrize("name", ["epochs", "lr", "seed", "anchor", "max_batch_diff"])
+def test_true_is_no_number(name: str) -> None:
+    with pytest.raises(ValidationError, match="must be a number"):
+        RunParams.model_validate({"recipe": "digits", name: True})
+
+
+def test_every_number_refuses_booleans() -> None:
+    kinds = (int, float, int | None, float | None)
+    numeric = {name for name, field in RunParams.model_fields.items() if field.annotation in kinds}
+    assert numeric == set(NUMBERS)
