@@ -4,18 +4,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Connection, Table, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
 from flodl_store.database import Database
 from flodl_store.errors import UnknownRunError, WriterFencedError
 from flodl_store.nonfinite import set_aside
 from flodl_store.rows import NewEpoch, NewEpochRank, NewEvent, NewStep, Row
 from flodl_store.run_progress import RunProgress, progress_columns
-from flodl_store.tables import ALL_RANKS
-from flodl_store.tables import Table as AnyTable
+from flodl_store.tables import ALL_RANKS, Table
 
-_TABLES = AnyTable.metadata.tables
+_TABLES = Table.metadata.tables
 _RUN = _TABLES["run"]
+
+# Built once: to build a statement takes longer than to execute it.
+_INSERTS = {name: _TABLES[name].insert() for name in ("step", "epoch", "epoch_rank", "epoch_scalar", "event")}
+_LOOK = select(_RUN.c.last_seq).where(_RUN.c.id == bindparam("of_run"))
+_ADVANCE = update(_RUN).where(_RUN.c.id == bindparam("of_run"), _RUN.c.last_seq == bindparam("expected"))
 
 _STEP_FIELDS = tuple(field.name for field in fields(NewStep))
 _STEP_FLOATS = ("loss", "lr", "samples_per_s", "busy_ms")
@@ -48,19 +52,13 @@ class RunWriter:
         self._run_id = run_id
         self._attempt = attempt
         self._in_doubt = 0
-        self._cancel_requested = False
         with db.read() as connection:
-            self._last_seq = self._look(connection, lock=False)
+            self._last_seq = self._stored_seq(connection)
 
     @property
     def last_seq(self) -> int:
         """The highest ``seq`` that is known to be committed."""
         return self._last_seq
-
-    @property
-    def cancel_requested(self) -> bool:
-        """Whether, at the last ``write``, somebody had asked for the run's end."""
-        return self._cancel_requested
 
     def write(self, rows: Sequence[Row], *, progress: RunProgress | None = None) -> int:
         """Commit ``rows``, in this order, together with the run's heartbeat and how far it is.
@@ -81,40 +79,42 @@ class RunWriter:
             DatabaseUnreachableError: The database does not answer; nothing or everything was committed.
         """
         doubt, self._in_doubt = self._in_doubt, len(rows)
+        values = {
+            "last_seq": self._last_seq + len(rows),
+            "heartbeat_at": self._db.clock(),
+            **progress_columns(progress),
+        }
         with self._db.write() as connection:
-            stored = self._look(connection, lock=True)
-            is_there = doubt > 0 and doubt == len(rows) and stored == self._last_seq + doubt
-            if not is_there:
-                if stored != self._last_seq:
-                    raise WriterFencedError(
-                        f"run {self._run_id} has rows up to {stored} where this recorder wrote {self._last_seq}: "
-                        "another recorder feeds it"
-                    )
+            if self._advance(connection, self._last_seq, values):
                 self._insert(connection, rows)
-            self._touch_run(connection, len(rows), progress)
+            else:
+                self._settle(connection, doubt if doubt == len(rows) else 0, values)
         self._last_seq += len(rows)
         self._in_doubt = 0
         return self._last_seq
 
-    def _look(self, connection: Connection, *, lock: bool) -> int:
-        """The run's newest ``seq``; with ``lock`` nobody else gets at it before the commit."""
-        query = select(_RUN.c.last_seq, _RUN.c.cancel_requested_at).where(_RUN.c.id == self._run_id)
-        row = connection.execute(query.with_for_update() if lock else query).one_or_none()
-        if row is None:
-            raise UnknownRunError(f"there is no run {self._run_id}")
-        self._cancel_requested = row.cancel_requested_at is not None
-        return int(row.last_seq)
+    def _advance(self, connection: Connection, expected: int, values: Mapping[str, Any]) -> bool:
+        """Move the run on, if ``expected`` is its newest ``seq``; nobody else gets at it before the commit."""
+        changed = connection.execute(_ADVANCE, {"of_run": self._run_id, "expected": expected, **values})
+        return changed.rowcount == 1
 
-    def _touch_run(self, connection: Connection, num_rows: int, progress: RunProgress | None) -> None:
-        values = {
-            "last_seq": self._last_seq + num_rows,
-            "heartbeat_at": self._db.clock(),
-            **progress_columns(progress),
-        }
-        connection.execute(update(_RUN).where(_RUN.c.id == self._run_id).values(values))
+    def _settle(self, connection: Connection, doubt: int, values: Mapping[str, Any]) -> None:
+        """The run is not where it was left: by our own commit, whose answer did not arrive, or by somebody else."""
+        if doubt > 0 and self._advance(connection, self._last_seq + doubt, values):
+            return
+        raise WriterFencedError(
+            f"run {self._run_id} has rows up to {self._stored_seq(connection)} where this recorder wrote "
+            f"{self._last_seq}: another recorder feeds it"
+        )
+
+    def _stored_seq(self, connection: Connection) -> int:
+        stored = connection.execute(_LOOK, {"of_run": self._run_id}).scalar()
+        if stored is None:
+            raise UnknownRunError(f"there is no run {self._run_id}")
+        return int(stored)
 
     def _insert(self, connection: Connection, rows: Sequence[Row]) -> None:
-        batch: _Batch = {"step": [], "epoch": [], "epoch_rank": [], "epoch_scalar": [], "event": []}
+        batch: _Batch = {name: [] for name in _INSERTS}
         for seq, row in enumerate(rows, self._last_seq + 1):
             key = {"run_id": self._run_id, "seq": seq}
             match row:
@@ -126,7 +126,7 @@ class RunWriter:
                     batch["event"].append({**key, "attempt": self._attempt, **_values(row, _EVENT_FIELDS)})
         for name, values in batch.items():  # an epoch before its ranks, which refer to it
             if values:
-                connection.execute(_table(name).insert(), values)
+                connection.execute(_INSERTS[name], values)
 
     def _columns(
         self, row: object, names: Iterable[str], floats: Iterable[str], key: Mapping[str, Any]
@@ -154,7 +154,3 @@ def _scalars(scalars: Mapping[str, float], key: Mapping[str, Any]) -> list[dict[
 
 def _values(row: object, names: Iterable[str]) -> dict[str, Any]:
     return {name: getattr(row, name) for name in names}
-
-
-def _table(name: str) -> Table:
-    return _TABLES[name]

@@ -8,7 +8,7 @@ from datetime import datetime
 from flodl_store.database import Database
 from flodl_store.errors import DatabaseUnreachableError, RunStateError
 from flodl_store.rows import Row
-from flodl_store.runs import EndStatus, RunProgress, RunStart, beat, end_run, get_run, start_run
+from flodl_store.runs import EndStatus, RunProgress, RunStart, beat, cancel_requested, end_run, get_run, start_run
 from flodl_store.writer import RunWriter
 from flows.backlog import Backlog, EndedEpoch, Item
 from flows.engine_rows import epoch_row, event_row
@@ -62,7 +62,7 @@ class Scribe:
         self._writer: RunWriter | None = None
         self._unwritten: list[Row] = []  # taken from the backlog, and not known to be committed
         self._progress: RunProgress | None = None
-        self._beat_s = float("-inf")
+        self._beat_s = self._look_s = float("-inf")
         self._retry_s = float("-inf")
         self._wait_s = FIRST_RETRY_S
         self._failing_since_s: float | None = None
@@ -138,8 +138,9 @@ class Scribe:
         while self._unwritten or len(self._backlog) > 0 or must_beat:
             self._unwritten = self._unwritten or [self._row(item) for item in self._backlog.take(BATCH_ROWS)]
             writer.write(self._unwritten, progress=self._progress)
-            self.cancel_requested = writer.cancel_requested
             self._unwritten, self._beat_s, must_beat = [], now_s, False
+        if now_s - self._look_s >= BEAT_S:
+            self.cancel_requested, self._look_s = cancel_requested(self._db, self._run_id), now_s
 
     def _open_writer(self, start: RunStart) -> RunWriter:
         in_doubt, self._start_in_doubt = self._start_in_doubt, True

@@ -15,7 +15,7 @@ from sqlalchemy.exc import OperationalError
 from flodl_store.database import Database
 from flodl_store.errors import DatabaseUnreachableError, UnknownRunError, WriterFencedError
 from flodl_store.rows import Row
-from flodl_store.runs import RunProgress, get_run, request_cancel
+from flodl_store.runs import RunProgress, get_run
 from flodl_store.series import changes_after, epochs, events, steps
 from flodl_store.writer import RunWriter
 from tests.databases import FakeClock
@@ -118,16 +118,6 @@ def test_a_loss_that_became_finite_again_is_shown(db: Database) -> None:
     for loss in (math.nan, 0.25):
         writer.write([], progress=replace(PROGRESS, avg_loss=loss))
         assert repr(get_run(db, run_id).avg_loss) == repr(loss)
-
-
-def test_a_writer_hears_of_a_cancel(db: Database) -> None:
-    run_id = running(db)
-    writer = RunWriter(db, run_id)
-    writer.write([])
-    assert not writer.cancel_requested
-    request_cancel(db, run_id)
-    writer.write([])
-    assert writer.cancel_requested
 
 
 def test_the_next_writer_goes_on_where_the_last_one_was(db: Database) -> None:
