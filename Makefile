@@ -20,8 +20,8 @@ help: ## list the targets
 install: .venv/installed-dev ## flodl and the tools to work on it, into .venv
 	@echo "Ready: $(BIN)/flodl --help"
 
-demo: .venv/installed ## train a small model on two unlike CPU workers
-	@$(BIN)/flodl train digits --devices cpu,cpu@2.5 --epochs 10
+demo: .venv/installed ## train a small model on two unlike CPU workers and see it live; Ctrl-C stops all of it
+	@$(BIN)/flodl demo $(ARGS)
 
 test: .venv/installed-dev ## all tests; some of them only: make test ARGS='tests/flodl_core -x'
 	@$(BIN)/pytest $(ARGS)

@@ -13,6 +13,7 @@ from flodl_store.errors import (
     UnknownRunError,
 )
 from flodl_store.params_errors import describe_errors
+from flows.one_line import one_line
 
 RUN_FAILED = 1
 CALLER_CAN_MEND = 2
@@ -59,9 +60,3 @@ def explain(error: Exception) -> tuple[str, int]:
         case TyperException():
             return error.format_message(), error.exit_code
     return f"{one_line(error)} (a fault of flodl's: FLODL_DEBUG=1 shows where)", RUN_FAILED
-
-
-def one_line(error: BaseException) -> str:
-    """The kind of an error and the first line of its text."""
-    text = next(iter(str(error).strip().splitlines()), "")
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

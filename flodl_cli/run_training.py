@@ -10,10 +10,9 @@ from pathlib import Path
 from rich.console import Console
 
 from flodl_cli.closing import print_closing
-from flodl_cli.failures import CALLER_CAN_MEND, RUN_FAILED, SIGNAL_BASE, CliError, Interrupted, one_line
+from flodl_cli.failures import CALLER_CAN_MEND, RUN_FAILED, SIGNAL_BASE, CliError, Interrupted
 from flodl_cli.progress import show_progress
 from flodl_cli.recording_notice import RecordingNotice
-from flodl_cli.run_log import logging_to
 from flodl_cli.stop_signals import StopSignals
 from flodl_core import FlodlError
 from flodl_store.artifacts import save_artifact
@@ -24,7 +23,10 @@ from flodl_store.params import RunParams
 from flodl_store.plain_json import dump_json
 from flodl_store.run_id import new_run_id
 from flows.errors import FlowError
+from flows.one_line import one_line
+from flows.outcome import problem_of
 from flows.recording import RecordedRun, Watchers
+from flows.run_log import logging_to
 from flows.run_results import Prepared, Trained, TrainResult
 from flows.training import evaluate, prepare, publish, report, train
 
@@ -126,7 +128,7 @@ def _finish(
     prepared: Prepared, trained: Trained, recorded: RecordedRun, folder: RunFolder
 ) -> tuple[TrainResult, str | None]:
     """Save and evaluate what was trained, and record the end; the problem is why the run counts as failed."""
-    problem = _problem(trained)
+    problem = problem_of(trained)
     evaluation: Mapping[str, float] = {}
     published = None
     if trained.state is not None:
@@ -140,15 +142,6 @@ def _finish(
     not_recorded = recorded.end(status, error=problem, trained=trained, evaluation=evaluation, published=published)
     result = report(folder.run_id, prepared, trained, published, evaluation)
     return replace(result, status=status, not_recorded=not_recorded), problem
-
-
-def _problem(trained: Trained) -> str | None:
-    if trained.error is not None:
-        return " ".join(str(trained.error).split()) or type(trained.error).__name__
-    if trained.failures:
-        lost = "; ".join(" ".join(str(failure).split()) for failure in trained.failures)
-        return f"{lost}; the average of the other workers is saved"
-    return None
 
 
 def _print_result(result: TrainResult, trained: Trained, folder: RunFolder, *, as_json: bool) -> None:

@@ -28,7 +28,8 @@ RUNNER_GRACE_S = 45.0
 SERVER_GRACE_S = 15.0
 _FLODL = "import sys; from flodl_cli.main import main; sys.exit(main())"
 
-Tell = Callable[[str], None]
+Tell = Callable[[str | None], None]
+"""Called with what is being waited for, and with None when that is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

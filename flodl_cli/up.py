@@ -13,7 +13,7 @@ from rich.console import Console
 
 from flodl_cli.failures import SIGNAL_BASE, CliError
 from flodl_cli.ports import LOOPBACK, choose_port
-from flodl_cli.stack import Plan, Stack, running_services
+from flodl_cli.stack import Plan, Stack, Tell, running_services
 from flodl_cli.stop_signals import StopSignals
 from flodl_cli.up_lock import Addresses, UpLock
 from flodl_store.database import open_database
@@ -66,21 +66,34 @@ def make_plan(home: Path, *, port: int | None, prefect_port: int | None) -> Plan
 @contextmanager
 def services_up(plan: Plan, lock: UpLock) -> Iterator[Stack]:
     """Start what ``plan`` says, print where it answers, and end it when the block is left."""
-    console = Console(stderr=True)
-    with console.status("") as status:
+    with (
+        _progress() as tell,
+        running_services(
+            plan, tell=tell, on_dashboard=lambda: print(f"Dashboard: {plan.dashboard_url}", flush=True)
+        ) as stack,
+    ):
+        print(f"Prefect API: {plan.prefect_api}", flush=True)
+        lock.publish(Addresses(pid=os.getpid(), dashboard=plan.dashboard_url, prefect_api=plan.prefect_api))
+        tell(None)
+        yield stack
 
-        def tell(what: str) -> None:
-            status.update(what)
-            if not console.is_terminal:
+
+@contextmanager
+def _progress() -> Iterator[Tell]:
+    """Shows on standard error what is being waited for: at the foot of a terminal, as a line elsewhere."""
+    console = Console(stderr=True)
+    with console.status("starting", refresh_per_second=4) as status:
+
+        def tell(what: str | None) -> None:
+            if what is None:
+                status.stop()  # a spinner that turns for hours takes time from training
+            elif console.is_terminal:
+                status.update(what)
+                status.start()
+            else:
                 print(f"flodl: {what}", file=sys.stderr, flush=True)
 
-        with running_services(
-            plan, tell=tell, on_dashboard=lambda: print(f"Dashboard: {plan.dashboard_url}", flush=True)
-        ) as stack:
-            print(f"Prefect API: {plan.prefect_api}", flush=True)
-            lock.publish(Addresses(pid=os.getpid(), dashboard=plan.dashboard_url, prefect_api=plan.prefect_api))
-            status.update("running; Ctrl-C stops everything")
-            yield stack
+        yield tell
 
 
 def wait(stack: Stack | None, *, until: Callable[[], bool]) -> None:

@@ -62,4 +62,6 @@ def ddp_train(**values: Any) -> State[Any]:
         flow_run_id=flow_run.get_id(),
         started_in=Path(os.environ.get("FLODL_STARTED_IN") or Path.cwd()),
     )
-    return InterruptibleWork(steps.run, name="flodl-flow").run(steps.look)
+    state = InterruptibleWork(steps.run, name="flodl-flow").run(steps.look)
+    steps.look(at_once=True)
+    return state

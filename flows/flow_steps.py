@@ -17,7 +17,8 @@ from flodl_store.errors import StoreError
 from flodl_store.home import RunFolder, create_run_folder
 from flodl_store.params import RunParams
 from flows.errors import FlowError
-from flows.outcome import one_line, problem_of
+from flows.one_line import one_line
+from flows.outcome import problem_of
 from flows.prefect_artifacts import ProgressArtifact, publish_epochs, publish_link
 from flows.prefect_logs import logging_to_prefect
 from flows.recording import RecordedRun, Watchers
@@ -66,13 +67,17 @@ class FlowSteps:
         figures = "".join(f", {name} {value:.4g}" for name, value in metrics.eval.items())
         logger.info("epoch %d: loss %.4g%s", metrics.epoch + 1, metrics.avg_loss, figures)
 
-    def look(self) -> None:
-        """Tell Prefect how far the run is. A server that is slow to answer holds up nothing else."""
+    def look(self, *, at_once: bool = False) -> None:
+        """Tell Prefect how far the run is. A server that is slow to answer holds up nothing else.
+
+        Args:
+            at_once: Also where that was done a moment ago.
+        """
         if self._handle is None:
             return
         if self._progress is None:
             self._progress = ProgressArtifact(self._run_id)
-        self._progress.tell(self._handle)
+        self._progress.tell(self._handle, at_once=at_once)
 
     def run(self, is_stopping: Callable[[], bool]) -> State[Any]:
         """Train, record, save and evaluate.

@@ -11,9 +11,3 @@ def problem_of(trained: Trained) -> str | None:
         lost = "; ".join(" ".join(str(failure).split()) for failure in trained.failures)
         return f"{lost}; the average of the other workers is saved"
     return None
-
-
-def one_line(error: BaseException) -> str:
-    """The kind of an error and the first line of its text."""
-    text = next(iter(str(error).strip().splitlines()), "")
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

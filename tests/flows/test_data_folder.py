@@ -35,3 +35,12 @@ def test_a_named_folder_is_the_only_one_looked_at(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("FLODL_DATA", str(tmp_path / "elsewhere"))
     with pytest.raises(DataError, match="elsewhere"):
         data_folder("mnist", what="files")
+
+
+def test_a_process_that_runs_elsewhere_looks_from_where_flodl_was_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "data" / "mnist").mkdir(parents=True)
+    monkeypatch.delenv("FLODL_DATA", raising=False)
+    monkeypatch.setenv("FLODL_STARTED_IN", str(tmp_path))
+    assert data_folder("mnist", what="files") == tmp_path / "data" / "mnist"

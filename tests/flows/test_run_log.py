@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from flodl_cli.run_log import logging_to
+from flows.run_log import logging_to
 
 
 def test_our_records_and_strangers_warnings_go_into_the_file(tmp_path: Path) -> None:
