@@ -105,12 +105,14 @@ def device_label(device: torch.device) -> str:
     return f"{properties.name} ({properties.total_memory / 2**30:.0f} GiB)"
 
 
+def worker_label(spec: WorkerSpec, device: torch.device) -> str:
+    """The worker as a person reads it: its device, and ``@2.5`` where it is slowed down."""
+    return device_label(device) + ("" if spec.slowdown == 1.0 else f"@{spec.slowdown:g}")
+
+
 def device_summary(specs: Sequence[WorkerSpec], devices: Sequence[torch.device], *, tail: str) -> str:
     """One line for the log: how many devices, whether they are alike, and what each is."""
-    labels = [
-        device_label(device) + ("" if spec.slowdown == 1.0 else f"@{spec.slowdown:g}")
-        for spec, device in zip(specs, devices, strict=True)
-    ]
+    labels = [worker_label(spec, device) for spec, device in zip(specs, devices, strict=True)]
     count = f"{len(labels)} device" + ("s" if len(labels) > 1 else "")
     alike = "" if len(labels) < 2 else " (heterogeneous)" if len(set(labels)) > 1 else " (homogeneous)"
     return " | ".join([count + alike, *labels, tail])

@@ -22,7 +22,7 @@ from flodl_core.channel import ThreadChannel
 from flodl_core.commands import CloseMeetings, Command, ComputeAverage, Emit, EpochReady, Finish, Send, StopMeetings
 from flodl_core.coordinator import Coordinator, RunPlan
 from flodl_core.data import Permutations
-from flodl_core.devices import device_label, device_summary, intra_op_threads
+from flodl_core.devices import device_summary, intra_op_threads, worker_label
 from flodl_core.epoch_metrics import EpochMetrics
 from flodl_core.errors import ChannelClosed, FlodlError
 from flodl_core.events import Event, RunEnded, WorkerLost
@@ -149,10 +149,7 @@ class Run:
 
     def _make_coordinator(self) -> Coordinator:
         job = self.job
-        labels = [
-            device_label(device) + ("" if spec.slowdown == 1.0 else f"@{spec.slowdown:g}")
-            for spec, device in zip(job.specs, job.devices, strict=True)
-        ]
+        labels = [worker_label(spec, device) for spec, device in zip(job.specs, job.devices, strict=True)]
         plan = RunPlan(
             devices=tuple(labels), epoch_size=job.epoch_size, batch_size=job.batch_size, num_epochs=job.num_epochs
         )
