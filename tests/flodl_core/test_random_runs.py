@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from flodl_core.events import EpochEnded, RunEnded, RunStarted, SyncEvent
 from flodl_core.policies import ApplyPolicy
-from tests.flodl_core.virtual_run import Outcome, VirtualRun, VirtualSpec
+from flodl_core.simulation import Outcome, VirtualRun, VirtualSpec
 
 NUM_RUNS = int(os.environ.get("FLODL_RANDOM_RUNS", "2000"))
 

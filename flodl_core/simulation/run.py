@@ -1,3 +1,4 @@
+# ruff: noqa: D102 - documented with the split into modules that follows
 """Drives the real coordinator and the real worker logic in virtual time: random speeds, latencies and orders."""
 
 import heapq
