@@ -1,29 +1,39 @@
 """``Ddp.builder``: a run, described step by step and checked at each."""
 
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 import torch
 
-from flodl_core.data import Batch, as_source
-from flodl_core.devices import WorkerSpec, default_workers, parse_worker_spec, resolve_backend, resolve_device
+from flodl_core.arguments import (
+    check_amp,
+    check_callable,
+    check_device,
+    check_flag,
+    check_ratios,
+    real_number,
+    whole_number,
+)
+from flodl_core.data import Batch
+from flodl_core.devices import WorkerSpec, resolve_device
 from flodl_core.errors import ConfigError
 from flodl_core.handle import DdpHandle
 from flodl_core.job import (
+    CheckpointFn,
     EpochFn,
     EvalFn,
-    Job,
     MetricsFn,
     ModelFactory,
     OptimFactory,
     SchedulerFactory,
     TrainFn,
 )
-from flodl_core.learning_rate import scale_for
-from flodl_core.local_options import LocalOptions
+from flodl_core.outer import OuterOptions
 from flodl_core.policies import ApplyPolicy, AverageBackend, NonFinitePolicy, parse_choice
 from flodl_core.run import Run
+from flodl_core.settings import Settings
+
+MAX_ACCUMULATION = 1 << 16
 
 
 class DdpBuilder:
@@ -41,38 +51,11 @@ class DdpBuilder:
     """
 
     def __init__(self, model_factory: ModelFactory, optim_factory: OptimFactory, train_fn: TrainFn) -> None:
-        for name, value in (
-            ("model_factory", model_factory),
-            ("optim_factory", optim_factory),
-            ("train_fn", train_fn),
-        ):
-            if not callable(value):
-                raise ConfigError(f"{name} must be callable, not {type(value).__name__}")
-        self._model_factory = model_factory
-        self._optim_factory = optim_factory
-        self._train_fn = train_fn
-        self._dataset: object | None = None
-        self._collate_fn: Callable[[list[Any]], Batch] | None = None
-        self._batch_size: int | None = None
-        self._num_epochs: int | None = None
-        self._policy = ApplyPolicy.CADENCE
-        self._backend: AverageBackend | None = None
-        self._specs: tuple[WorkerSpec, ...] | None = None
-        self._overhead_target = 0.03
-        self._anchor = 10
-        self._max_anchor = 200
-        self._max_batch_diff: int | None = None
-        self._max_overshoot: int | None = None
-        self._snapshot_timeout_s = 5.0
-        self._max_grad_norm: float | None = None
-        self._lr_scale_ratio = 1.0
-        self._scheduler: SchedulerFactory | None = None
-        self._epoch_fn: EpochFn | None = None
-        self._eval_fn: EvalFn | None = None
-        self._metrics_fn: MetricsFn | None = None
-        self._on_nonfinite = NonFinitePolicy.EXCLUDE
-        self._seed = 42
-        self._drop_last = False
+        self._settings = Settings(
+            model_factory=check_callable("model_factory", model_factory),
+            optim_factory=check_callable("optim_factory", optim_factory),
+            train_fn=check_callable("train_fn", train_fn),
+        )
 
     # What to train
 
@@ -82,32 +65,53 @@ class DdpBuilder:
         A ``BatchDataSet``; a tensor, or a tuple or dict of tensors that share their first dimension; a
         ``TensorDataset``; or a map-style dataset, read one batch ahead by a thread of each worker.
         """
-        self._dataset = dataset
+        self._settings.dataset = dataset
         return self
 
     def collate_fn(self, collate_fn: Callable[[list[Any]], Batch]) -> Self:
         """Joins samples of a map-style dataset to a batch; default ``torch.utils.data.default_collate``."""
-        self._collate_fn = _callable("collate_fn", collate_fn)
+        self._settings.collate_fn = check_callable("collate_fn", collate_fn)
         return self
 
     def batch_size(self, batch_size: int) -> Self:
         """Samples in a worker's batch, at least 1."""
-        self._batch_size = _integer("batch_size", batch_size, least=1)
+        self._settings.batch_size = whole_number("batch_size", batch_size, least=1)
+        return self
+
+    def grad_accumulation(self, num_batches: int) -> Self:
+        """Step after the gradients of so many batches: an optimizer step takes ``batch_size x num_batches`` samples."""
+        self._settings.grad_accumulation = whole_number(
+            "grad_accumulation", num_batches, least=1, most=MAX_ACCUMULATION
+        )
         return self
 
     def num_epochs(self, num_epochs: int) -> Self:
         """Epochs, at least 1."""
-        self._num_epochs = _integer("num_epochs", num_epochs, least=1)
+        self._settings.num_epochs = whole_number("num_epochs", num_epochs, least=1)
+        return self
+
+    def max_steps(self, max_steps: int) -> Self:
+        """End, as completed, when all workers together have done so many optimizer steps.
+
+        Exact under cadence and async; sync ends with the round that reaches it. An epoch that is cut short has no
+        ``EpochMetrics``.
+        """
+        self._settings.max_steps = whole_number("max_steps", max_steps, least=1)
+        return self
+
+    def max_time_s(self, max_time_s: float) -> Self:
+        """End, as completed, after the batches under way when so many seconds have passed since the start."""
+        self._settings.max_time_s = real_number("max_time_s", max_time_s, above=0.0)
         return self
 
     def drop_last(self, drop_last: bool = True) -> Self:
         """Leave out an epoch's last batch where it is smaller (in sync: the last round's, of all workers together)."""
-        self._drop_last = bool(drop_last)
+        self._settings.drop_last = check_flag("drop_last", drop_last)
         return self
 
     def seed(self, seed: int) -> Self:
         """Seed of initial parameters and sample order, 0 to 2**63 - 1; ``run`` also seeds torch's generator with it."""
-        self._seed = _integer("seed", seed, least=0, most=2**63 - 1)
+        self._settings.seed = whole_number("seed", seed, least=0, most=2**63 - 1)
         return self
 
     # Where, when and how to average
@@ -116,12 +120,20 @@ class DdpBuilder:
         """One worker for each: ``"cpu"``, ``"cuda:1"``, ``"cpu@2.5"`` or ``WorkerSpec``. Default: every CUDA device."""
         if isinstance(devices, str | WorkerSpec | torch.device):
             devices = [devices]
-        specs = tuple(_spec(device) for device in devices)
+        specs = tuple(check_device(device) for device in devices)
         if not specs:
             raise ConfigError("devices must name at least one device")
         for spec in specs:
             resolve_device(spec)
-        self._specs = specs
+        self._settings.specs = specs
+        return self
+
+    def workers(self, kind: str) -> Self:
+        """What a worker is: ``thread``, of this process."""
+        if kind in ("process", "ray", "auto"):
+            raise ConfigError(f"workers({kind!r}) is not built yet: use thread")
+        if kind != "thread":
+            raise ConfigError(f"workers must be thread, not {kind!r}")
         return self
 
     def policy(self, policy: ApplyPolicy | str) -> Self:
@@ -129,82 +141,156 @@ class DdpBuilder:
 
         Over an all-reduce, ``async`` is a cadence by counts: ranks do meet, when the first of them has done its count.
         """
-        self._policy = parse_choice(ApplyPolicy, policy, what="policy")
+        self._settings.policy = parse_choice(ApplyPolicy, policy, what="policy")
         return self
 
     def backend(self, backend: AverageBackend | str) -> Self:
         """How replicas are averaged: ``gloo`` or ``cpu`` (default); ``nccl`` is not built yet."""
-        self._backend = parse_choice(AverageBackend, backend, what="backend")
+        self._settings.backend = parse_choice(AverageBackend, backend, what="backend")
         return self
 
     def overhead_target(self, overhead_target: float) -> Self:
         """Share of training time that averaging may cost before rounds get longer; clamped to 0.01..0.50."""
-        value = _number("overhead_target", overhead_target, above=0.0)
-        self._overhead_target = min(max(value, 0.01), 0.5)
+        value = real_number("overhead_target", overhead_target, above=0.0)
+        self._settings.overhead_target = min(max(value, 0.01), 0.5)
         return self
 
     def anchor(self, anchor: int) -> Self:
         """Batches that the slowest worker does in a round, at the start and at least."""
-        self._anchor = _integer("anchor", anchor, least=1)
+        self._settings.anchor = whole_number("anchor", anchor, least=1)
         return self
 
     def max_anchor(self, max_anchor: int) -> Self:
         """Batches that the slowest worker does in a round, at most."""
-        self._max_anchor = _integer("max_anchor", max_anchor, least=1)
+        self._settings.max_anchor = whole_number("max_anchor", max_anchor, least=1)
         return self
 
     def max_batch_diff(self, max_batch_diff: int) -> Self:
-        """Batches that a worker may be ahead of the slowest within a round."""
-        self._max_batch_diff = _integer("max_batch_diff", max_batch_diff, least=0)
+        """Batches that a worker may be ahead of the slowest within a round: more are not planned, nor done."""
+        self._settings.max_batch_diff = whole_number("max_batch_diff", max_batch_diff, least=0)
         return self
 
     def max_overshoot(self, max_overshoot: int) -> Self:
         """Batches of the next epoch that a worker may train while this one runs out; default: 2 to 10, adaptive."""
-        self._max_overshoot = _integer("max_overshoot", max_overshoot, least=0, most=1000)
+        self._settings.max_overshoot = whole_number("max_overshoot", max_overshoot, least=0, most=1000)
+        return self
+
+    def divergence_threshold(self, threshold: float) -> Self:
+        """Hold the cadence where it is while replicas drift apart: default 0.05.
+
+        Drift is ``||before - after|| / ||after||`` of a replica at an average. It holds anchor and overshoot when the
+        largest has risen at three averages in a row and is above ``threshold``.
+        """
+        self._settings.divergence_threshold = real_number("divergence_threshold", threshold, above=0.0)
+        return self
+
+    def no_divergence_guard(self) -> Self:
+        """Let anchor and overshoot grow however far replicas drift apart."""
+        self._settings.divergence_threshold = None
+        return self
+
+    def progressive_dispatch(self, progressive: bool = True) -> Self:
+        """Deal an epoch bit by bit, as workers need it (default for cadence and async), or whole at its start.
+
+        Dealt whole, each worker gets a share in proportion to its speed as known then, and none goes on to the next
+        epoch before all are done: a worker that slows down holds up the epoch. Under sync the samples of a round follow
+        from its number either way, and the result is the same bit for bit.
+        """
+        self._settings.progressive_dispatch = check_flag("progressive_dispatch", progressive)
+        return self
+
+    def partition_ratios(self, ratios: Sequence[float]) -> Self:
+        """Share of each epoch for each worker (in sync: of each round), instead of what its speed would give it.
+
+        Args:
+            ratios: A number above 0 for each worker, by rank; only their proportions count.
+        """
+        self._settings.partition_ratios = check_ratios("partition_ratios", ratios)
+        return self
+
+    def speed_hint(self, slow_rank: int, ratio: float) -> Self:
+        """Plan the first round as if every other worker were ``ratio`` times as fast as ``slow_rank``.
+
+        Without a hint the first round is planned when each worker has been measured. Measurements replace the hint.
+        """
+        rank = whole_number("slow_rank", slow_rank, least=0)
+        self._settings.speed_hint = (rank, real_number("ratio", ratio, least=1.0))
         return self
 
     def snapshot_timeout_s(self, snapshot_timeout_s: float) -> Self:
         """CPU backend: seconds, plus three of its batches, after which an average goes on without a worker."""
-        self._snapshot_timeout_s = _number("snapshot_timeout_s", snapshot_timeout_s, above=0.0)
+        self._settings.snapshot_timeout_s = real_number("snapshot_timeout_s", snapshot_timeout_s, above=0.0)
+        return self
+
+    def outer_optimizer(self, lr: float = 0.7, momentum: float = 0.9, nesterov: bool = True) -> Self:
+        """Step towards the mean of the replicas instead of taking it (DiLoCo, Douillard et al. 2023).
+
+        SGD with (Nesterov) momentum on the displacement of the mean from the last consensus; ``lr`` 1 without momentum
+        takes the mean itself. For cadence and async.
+        """
+        self._settings.outer = OuterOptions(
+            lr=real_number("outer lr", lr, above=0.0),
+            momentum=real_number("outer momentum", momentum, least=0.0),
+            nesterov=check_flag("nesterov", nesterov),
+        )
         return self
 
     # Steps
 
     def max_grad_norm(self, max_grad_norm: float) -> Self:
         """Clip the gradients' total norm to this before each step."""
-        self._max_grad_norm = _number("max_grad_norm", max_grad_norm, above=0.0)
+        self._settings.max_grad_norm = real_number("max_grad_norm", max_grad_norm, above=0.0)
+        return self
+
+    def amp(self, dtype: torch.dtype | str | bool | None = True) -> Self:
+        """Run ``train_fn`` under autocast in bfloat16; parameters, gradients and averages stay as they are."""
+        self._settings.amp = check_amp(dtype)
         return self
 
     def lr_scale_ratio(self, lr_scale_ratio: float) -> Self:
         """Multiply the learning rate by 1 + (world_size - 1) x ratio (Goyal et al. 2017); default 1, 0 turns it off."""
-        self._lr_scale_ratio = _number("lr_scale_ratio", lr_scale_ratio, least=0.0)
+        self._settings.lr_scale_ratio = real_number("lr_scale_ratio", lr_scale_ratio, least=0.0)
         return self
 
     def scheduler(self, factory: SchedulerFactory) -> Self:
         """``factory(world_size)`` returns a schedule: batches of all workers so far to a factor of the lr."""
-        self._scheduler = _callable("scheduler", factory)
+        self._settings.scheduler = check_callable("scheduler", factory)
         return self
 
     def on_nonfinite(self, on_nonfinite: NonFinitePolicy | str) -> Self:
         """A replica with NaN or infinity: ``exclude`` it from the average (default) or ``stop`` the run."""
-        self._on_nonfinite = parse_choice(NonFinitePolicy, on_nonfinite, what="on_nonfinite")
+        self._settings.on_nonfinite = parse_choice(NonFinitePolicy, on_nonfinite, what="on_nonfinite")
         return self
 
     # Callbacks
 
     def epoch_fn(self, epoch_fn: EpochFn) -> Self:
         """``epoch_fn(epoch, worker)``, in each worker's thread, once for each epoch, in order."""
-        self._epoch_fn = _callable("epoch_fn", epoch_fn)
+        self._settings.epoch_fn = check_callable("epoch_fn", epoch_fn)
         return self
 
     def eval_fn(self, eval_fn: EvalFn) -> Self:
         """``eval_fn(model)`` returns numbers by name for the average at an epoch's end, beside the training."""
-        self._eval_fn = _callable("eval_fn", eval_fn)
+        self._settings.eval_fn = check_callable("eval_fn", eval_fn)
         return self
 
     def metrics_fn(self, metrics_fn: MetricsFn) -> Self:
         """``metrics_fn(metrics)`` for each epoch, in order, beside the training."""
-        self._metrics_fn = _callable("metrics_fn", metrics_fn)
+        self._settings.metrics_fn = check_callable("metrics_fn", metrics_fn)
+        return self
+
+    def checkpoint_fn(self, checkpoint_fn: CheckpointFn) -> Self:
+        """``checkpoint_fn(version, model)`` with the average at the end of an epoch, beside the training.
+
+        ``version`` counts averages; on a single device, epochs. The model is one of its own: whatever is done to it
+        does not reach the training.
+        """
+        self._settings.checkpoint_fn = check_callable("checkpoint_fn", checkpoint_fn)
+        return self
+
+    def checkpoint_every(self, num_epochs: int) -> Self:
+        """Call ``checkpoint_fn`` after every so many epochs; default 1."""
+        self._settings.checkpoint_every = whole_number("checkpoint_every", num_epochs, least=1)
         return self
 
     # The run
@@ -217,95 +303,11 @@ class DdpBuilder:
             DatasetError: The dataset is empty or of an unknown kind.
             ModelError: The model cannot be replicated.
         """
-        job = self._job()
+        job = self._settings.job()
         run = Run(job)
-        handle = DdpHandle(run, training_meta=self._training_meta(job))
+        handle = DdpHandle(run, training_meta=self._settings.training_meta(job))
         run.start()
         return handle
-
-    def _job(self) -> Job:
-        batch_size = _required(self._batch_size, "batch_size")
-        num_epochs = _required(self._num_epochs, "num_epochs")
-        source = as_source(_required(self._dataset, "dataset"), self._collate_fn)
-        num_samples = len(source)  # asked for once: a length that changes must not change the run
-        specs = self._specs or default_workers()
-        devices = tuple(resolve_device(spec) for spec in specs)
-        if self._max_anchor < self._anchor:
-            raise ConfigError(f"max_anchor ({self._max_anchor}) must be at least anchor ({self._anchor})")
-        backend = resolve_backend(self._backend, devices)
-        return Job(
-            model_factory=self._model_factory,
-            optim_factory=self._optim_factory,
-            train_fn=self._train_fn,
-            source=source,
-            batch_size=batch_size,
-            num_epochs=num_epochs,
-            policy=self._policy,
-            backend=backend,
-            specs=specs,
-            devices=devices,
-            options=self._options(meets=backend is AverageBackend.GLOO),
-            lr_scale_ratio=self._lr_scale_ratio,
-            scheduler=self._scheduler,
-            max_grad_norm=self._max_grad_norm,
-            epoch_fn=self._epoch_fn,
-            eval_fn=self._eval_fn,
-            metrics_fn=self._metrics_fn,
-            on_nonfinite=self._on_nonfinite,
-            seed=self._seed,
-            num_samples=num_samples,
-            epoch_size=self._epoch_size(num_samples, batch_size, len(specs)),
-        )
-
-    def _options(self, *, meets: bool) -> LocalOptions:
-        return LocalOptions(
-            policy=self._policy,
-            meets=meets,
-            anchor=self._anchor,
-            max_anchor=self._max_anchor,
-            overhead_target=self._overhead_target,
-            max_batch_diff=self._max_batch_diff,
-            max_overshoot=self._max_overshoot,
-            snapshot_timeout_s=self._snapshot_timeout_s,
-        )
-
-    def _epoch_size(self, num_samples: int, batch_size: int, world_size: int) -> int:
-        if not self._drop_last:
-            return num_samples
-        whole = batch_size * world_size if self._policy is ApplyPolicy.SYNC else batch_size
-        size = num_samples // whole * whole
-        if size == 0:
-            raise ConfigError(f"drop_last leaves nothing of {num_samples} samples in batches of {whole}")
-        return size
-
-    def _training_meta(self, job: Job) -> dict[str, object]:
-        meta: dict[str, object] = {
-            "mode": "single-device" if job.is_single else "ddp",
-            "world_size": job.world_size,
-            "devices": [str(spec) for spec in job.specs],
-            "workers": "thread",
-            "policy": str(job.policy),
-            "backend": str(job.backend),
-            "batch_size": job.batch_size,
-            "num_epochs": job.num_epochs,
-            "num_samples": job.epoch_size,
-            "seed": job.seed,
-            "lr_scale": scale_for(job.world_size, job.lr_scale_ratio),
-            "lr_scale_ratio": job.lr_scale_ratio,
-            "max_grad_norm": job.max_grad_norm,
-            "on_nonfinite": str(job.on_nonfinite),
-            "drop_last": self._drop_last,
-        }
-        if not job.is_sync:
-            options = job.options
-            meta |= {
-                "overhead_target": options.overhead_target,
-                "anchor": options.anchor,
-                "max_anchor": options.max_anchor,
-                "max_batch_diff": options.max_batch_diff,
-                "max_overshoot": options.max_overshoot,
-            }
-        return meta
 
 
 class Ddp:
@@ -316,39 +318,53 @@ class Ddp:
         """Describe a run; see ``DdpBuilder`` for the arguments."""
         return DdpBuilder(model_factory, optim_factory, train_fn)
 
+    @staticmethod
+    def auto(
+        model_factory: ModelFactory,
+        optim_factory: OptimFactory,
+        train_fn: TrainFn,
+        dataset: object,
+        *,
+        batch_size: int,
+        num_epochs: int,
+        **options: Any,
+    ) -> DdpHandle:
+        """Describe a run and start it, in one call.
 
-def _required(value: Any, method: str) -> Any:
-    if value is None:
-        raise ConfigError(f"{method} is required: call .{method}(...) before .run()")
-    return value
+        Args:
+            model_factory: As in ``DdpBuilder``.
+            optim_factory: As in ``DdpBuilder``.
+            train_fn: As in ``DdpBuilder``.
+            dataset: As in ``DdpBuilder.dataset``.
+            batch_size: Samples in a worker's batch.
+            num_epochs: Epochs.
+            options: Any other method of ``DdpBuilder`` by name, with its argument: ``policy="async"``,
+                ``devices=["cpu", "cpu@2.5"]``. A dict is passed as keywords where the method takes several arguments:
+                ``outer_optimizer={"lr": 0.7}``.
+
+        Raises:
+            ConfigError: There is no such option, or as in ``DdpBuilder.run``.
+            DatasetError: As in ``DdpBuilder.run``.
+            ModelError: As in ``DdpBuilder.run``.
+        """
+        builder = DdpBuilder(model_factory, optim_factory, train_fn)
+        builder.dataset(dataset).batch_size(batch_size).num_epochs(num_epochs)
+        for name, value in options.items():
+            _apply(builder, name, value)
+        return builder.run()
 
 
-def _callable(name: str, value: Any) -> Any:
-    if not callable(value):
-        raise ConfigError(f"{name} must be callable, not {type(value).__name__}")
-    return value
+_OPTIONS = tuple(sorted(name for name in vars(DdpBuilder) if not name.startswith("_") and name != "run"))
 
 
-def _integer(name: str, value: Any, *, least: int, most: int | None = None) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
-        limits = f"at least {least}" if most is None else f"from {least} to {most}"
-        raise ConfigError(f"{name} must be an integer {limits}, not {value!r}")
-    return int(value)
-
-
-def _number(name: str, value: Any, *, above: float | None = None, least: float | None = None) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not is_number or (above is not None and value <= above) or (least is not None and value < least):
-        limits = f"above {above:g}" if above is not None else f"at least {least:g}"
-        raise ConfigError(f"{name} must be a number {limits}, not {value!r}")
-    return float(value)
-
-
-def _spec(device: str | WorkerSpec | torch.device) -> WorkerSpec:
-    if isinstance(device, WorkerSpec):
-        return device
-    if isinstance(device, torch.device):
-        return WorkerSpec(str(device))
-    if isinstance(device, str):
-        return parse_worker_spec(device)
-    raise ConfigError(f"a device must be a string, a WorkerSpec or a torch.device, not {type(device).__name__}")
+def _apply(builder: DdpBuilder, name: str, value: Any) -> None:
+    if name not in _OPTIONS:
+        raise ConfigError(f"there is no option {name!r}: use {', '.join(_OPTIONS)}")
+    method = getattr(builder, name)
+    if name in ("outer_optimizer", "speed_hint") and isinstance(value, dict):
+        method(**value)
+    elif name == "no_divergence_guard":
+        if check_flag(name, value):
+            method()
+    else:
+        method(value)

@@ -47,12 +47,16 @@ class RunPlan:
         epoch_size: Samples trained in an epoch, at least 1.
         batch_size: Samples in a rank's full batch.
         num_epochs: Epochs, at least 1.
+        max_steps: Global step at which the run ends, or None.
+        max_time_s: Seconds after its start at which the run ends, or None.
     """
 
     devices: tuple[str, ...]
     epoch_size: int
     batch_size: int
     num_epochs: int
+    max_steps: int | None = None
+    max_time_s: float | None = None
 
     @property
     def world_size(self) -> int:

@@ -16,6 +16,7 @@ from flodl_core.errors import ConfigError
 from flodl_core.first_forward import FirstForward
 from flodl_core.learning_rate import Schedule
 from flodl_core.local_options import LocalOptions
+from flodl_core.outer import OuterOptions
 from flodl_core.policies import ApplyPolicy, AverageBackend, NonFinitePolicy
 
 if TYPE_CHECKING:
@@ -28,11 +29,16 @@ EvalFn = Callable[[Any], Mapping[str, float]]
 SchedulerFactory = Callable[[int], Schedule]
 EpochFn = Callable[[int, "WorkerContext"], None]
 MetricsFn = Callable[[EpochMetrics], None]
+CheckpointFn = Callable[[int, Any], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A validated run. The builder's methods of the same names say what each field means."""
+    """A validated run. The builder's methods of the same names say what each field means.
+
+    ``batch_size`` is what an optimizer step takes: the builder's, times ``grad_accumulation``. Forward and backward run
+    on ``micro_batch_size`` samples at a time.
+    """
 
     model_factory: ModelFactory
     optim_factory: OptimFactory
@@ -55,6 +61,13 @@ class Job:
     seed: int
     num_samples: int
     epoch_size: int
+    micro_batch_size: int
+    amp: torch.dtype | None = None
+    outer: OuterOptions | None = None
+    max_steps: int | None = None
+    max_time_s: float | None = None
+    checkpoint_every: int | None = None
+    checkpoint_fn: CheckpointFn | None = None
     first_forward: FirstForward = field(default_factory=FirstForward)
 
     @property
@@ -78,8 +91,12 @@ class Job:
         return not self.is_single and self.backend is AverageBackend.GLOO
 
     def keeps_epoch(self, epoch: int) -> bool:
-        """Whether the state at the end of the epoch is needed: to evaluate, or as the run's result."""
-        return self.eval_fn is not None or epoch == self.num_epochs - 1
+        """Whether the state at the end of the epoch is needed: to evaluate or save it, or as the run's result."""
+        return self.eval_fn is not None or epoch == self.num_epochs - 1 or self.saves_epoch(epoch)
+
+    def saves_epoch(self, epoch: int) -> bool:
+        """Whether ``checkpoint_fn`` is called at the end of the epoch."""
+        return self.checkpoint_every is not None and (epoch + 1) % self.checkpoint_every == 0
 
     def make_optimizer(self, model: nn.Module) -> Optimizer:
         """Call ``optim_factory`` with the trainable parameters, or with the model where it asks for that by name.

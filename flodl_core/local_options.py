@@ -4,10 +4,16 @@ from dataclasses import dataclass
 
 from flodl_core.policies import ApplyPolicy
 
+DIVERGENCE_THRESHOLD = 0.05
+"""Relative distance from the mean above which rising drift holds the cadence where it is."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalOptions:
-    """How a Local SGD run is paced; the builder's methods of the same names say what each means."""
+    """How a Local SGD run is paced; the builder's methods of the same names say what each means.
+
+    ``divergence_threshold`` None is ``no_divergence_guard``.
+    """
 
     policy: ApplyPolicy = ApplyPolicy.CADENCE
     meets: bool = False
@@ -17,3 +23,7 @@ class LocalOptions:
     max_batch_diff: int | None = None
     max_overshoot: int | None = None
     snapshot_timeout_s: float = 5.0
+    divergence_threshold: float | None = DIVERGENCE_THRESHOLD
+    progressive_dispatch: bool = True
+    partition_ratios: tuple[float, ...] | None = None
+    speed_hint: tuple[int, float] | None = None
