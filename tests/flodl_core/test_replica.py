@@ -1,0 +1,154 @@
+"""One worker's model: flat tensors behind it, what it hands in, and what it makes of an average."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from flodl_core.averaging import Averager
+from flodl_core.errors import ModelError
+from flodl_core.replica import Replica, load_initial
+from tests.flodl_core.averaging_ways import (
+    MODELS,
+    entry,
+    named_tensors,
+    oracle,
+    randomise,
+    replicas_of,
+    settle,
+    through_cpu,
+)
+from tests.flodl_core.models import Frozen, Tied, ZooModel
+
+
+@pytest.mark.parametrize("make", MODELS)
+def test_flat_parameters_change_nothing_that_a_model_shows(make: Callable[[], nn.Module]) -> None:
+    plain = make()
+    before = {name: (t.clone(), t.stride()) for name, t in named_tensors(plain).items()}
+    replica = Replica(plain)
+    for name, (value, stride) in before.items():
+        tensor = named_tensors(replica.model)[name]
+        assert torch.equal(tensor, value)
+        assert tensor.stride() == stride
+    replica.load(replica.state().clone())
+    for name, (value, _) in before.items():
+        assert torch.equal(named_tensors(replica.model)[name], value)
+
+
+def test_flat_buffer_is_written_by_the_optimizer_and_read_by_the_model() -> None:
+    replica = Replica(ZooModel())
+    with torch.no_grad():
+        replica.params[0].fill_(0.25)
+    assert all((param == 0.25).all() for param in replica.trainable)
+    with torch.no_grad():
+        replica.trainable[0].fill_(2.0)
+    assert (replica.state().params[0][: replica.trainable[0].numel()] == 2.0).all()
+
+
+def test_tied_parameter_is_averaged_once_and_stays_tied() -> None:
+    replicas = replicas_of(Tied, 2)
+    tied = replicas[0].model.get_parameter("embed.weight")
+    assert sum(flat.numel() for flat in replicas[0].params) < 2 * tied.numel() + 64
+    through_cpu(replicas, [entry(0, 1), entry(1, 1)])
+    for replica in replicas:
+        assert replica.model.get_parameter("embed.weight") is replica.model.get_parameter("head.weight")
+
+
+def test_frozen_parameters_are_not_touched() -> None:
+    replicas = replicas_of(Frozen, 2)
+    with torch.no_grad():
+        replicas[1].model.get_parameter("backbone.weight").fill_(7.0)
+    frozen = replicas[0].model.get_parameter("backbone.weight").clone()
+    through_cpu(replicas, [entry(0, 1), entry(1, 1)])
+    assert torch.equal(replicas[0].model.get_parameter("backbone.weight"), frozen)
+    assert (replicas[1].model.get_parameter("backbone.weight") == 7.0).all()
+
+
+def test_parameter_that_is_not_dense_gets_memory_of_its_own() -> None:
+    model = nn.Linear(2, 3)
+    model.weight = nn.Parameter(torch.arange(12.0).reshape(3, 4)[:, ::2])
+    value = model.weight.detach().clone()
+    replica = Replica(model)
+    assert torch.equal(model.weight, value)
+    with torch.no_grad():
+        replica.params[0].zero_()
+    assert not model.weight.any()
+
+
+def test_parameter_that_was_replaced_is_noticed() -> None:
+    model = nn.Linear(2, 1)
+    replica = Replica(model)
+    model.weight.data = torch.zeros(1, 2)
+    with pytest.raises(ModelError, match="replaced"):
+        replica.state()
+
+
+@pytest.mark.parametrize(("model", "message"), [(nn.ReLU(), "no trainable"), (nn.LazyLinear(3), "is lazy")])
+def test_model_that_cannot_be_replicated_is_refused(model: nn.Module, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        Replica(model)
+
+
+def turned_linear() -> nn.Module:
+    """As ``nn.Linear(2, 3)``, with a weight that lies in memory column by column."""
+    layer = nn.Linear(2, 3)
+    layer.weight = nn.Parameter(torch.zeros(2, 3).t())
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (nn.Sequential(nn.Linear(2, 2)), r"0\.weight has shape \(2, 2\) here and \(3, 2\)"),
+        (nn.Sequential(nn.Linear(2, 3, bias=False)), r"0\.bias is not in all replicas"),
+        (nn.Sequential(turned_linear()), r"0\.weight has memory order \(1, 3\) here and \(2, 1\)"),
+        (nn.Sequential(nn.Linear(2, 3).double()), r"0\.weight has dtype"),
+        (nn.Sequential(nn.Linear(2, 3).requires_grad_(False)), r"0\.weight has requires_grad False"),
+        (nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3, affine=False)), r"buffer 1\.running_mean"),
+    ],
+)
+def test_replicas_that_differ_are_named(other: nn.Module, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        load_initial(other, nn.Sequential(nn.Linear(2, 3)))
+
+
+def test_sparse_gradients_are_refused_with_the_way_out() -> None:
+    model = nn.Embedding(3, 2, sparse=True)
+    replica = Replica(model)
+    model(torch.tensor([1])).sum().backward()
+    with pytest.raises(ModelError, match="sparse=False"):
+        replica.gradients()
+
+
+# Training goes on while the CPU averages
+
+
+@given(
+    weights=st.lists(st.integers(0, 9), min_size=2, max_size=4),
+    trained=st.lists(st.floats(-2, 2, width=32), min_size=4, max_size=4),
+)
+def test_merge_keeps_what_was_trained_meanwhile(weights: list[int], trained: list[float]) -> None:
+    replicas = replicas_of(ZooModel, len(weights))
+    expected = oracle([replica.model for replica in replicas], weights)
+    snapshots = {rank: replica.state().clone() for rank, replica in enumerate(replicas)}
+    mean = Averager().average(snapshots, settle([entry(rank, weight) for rank, weight in enumerate(weights)]))
+    for rank, replica in enumerate(replicas):
+        with torch.no_grad():
+            for param in replica.trainable:
+                param.add_(trained[rank])
+        replica.merge(mean, snapshots[rank], has_trained=True)
+        for name, param in replica.model.named_parameters():
+            torch.testing.assert_close(
+                param.to(torch.float64), expected[name] + trained[rank], rtol=1e-5, atol=1e-5, msg=name
+            )
+
+
+def test_snapshot_is_not_what_training_writes_to() -> None:
+    replica = replicas_of(ZooModel, 1)[0]
+    snapshot = replica.state().clone()
+    before = [tensor.clone() for tensor in snapshot.tensors()]
+    randomise(replica.model, 5)
+    assert all(torch.equal(tensor, old) for tensor, old in zip(snapshot.tensors(), before, strict=True))
