@@ -31,10 +31,20 @@ from flodl_core.events import (
     WorkerLost,
 )
 from flodl_core.handle import DdpHandle
+from flodl_core.plateau import PlateauScheduler
 from flodl_core.policies import ApplyPolicy, AverageBackend, NonFinitePolicy
 from flodl_core.run import Progress
 from flodl_core.run_book import RunTotals
 from flodl_core.scalars import record_scalar
+from flodl_core.schedules import (
+    CosineScheduler,
+    CyclicLR,
+    ExponentialLR,
+    MultiStepLR,
+    OneCycleLR,
+    StepDecay,
+    WarmupScheduler,
+)
 from flodl_core.trained_state import TrainedState
 from flodl_core.trainer import WorkerContext
 
@@ -46,6 +56,8 @@ __all__ = [
     "BatchDataSet",
     "ChannelClosed",
     "ConfigError",
+    "CosineScheduler",
+    "CyclicLR",
     "DatasetError",
     "Ddp",
     "DdpBuilder",
@@ -53,21 +65,27 @@ __all__ = [
     "EpochEnded",
     "EpochMetrics",
     "Event",
+    "ExponentialLR",
     "FlodlError",
     "ModelError",
+    "MultiStepLR",
     "NonFiniteError",
     "NonFinitePolicy",
+    "OneCycleLR",
+    "PlateauScheduler",
     "Progress",
     "RunEnded",
     "RunStarted",
     "RunTotals",
     "SnapshotLate",
     "StateError",
+    "StepDecay",
     "StepWindow",
     "SyncEvent",
     "Throttled",
     "TrainFnError",
     "TrainedState",
+    "WarmupScheduler",
     "WorkerContext",
     "WorkerError",
     "WorkerFailure",
