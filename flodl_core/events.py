@@ -6,6 +6,8 @@ Times are seconds since the run started, on the coordinator's clock.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from flodl_core.idle_time import IdleMs
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted:
@@ -32,6 +34,9 @@ class StepWindow:
         loss: Mean over the window's samples; NaN where a batch's was.
         lr: Learning rate of the first parameter group in the window's last batch.
         samples_per_s: Over the busy time of the window.
+        start_s: When its first batch began, ...
+        end_s: ... and its last one ended, both like ``time_s``.
+        idle: What kept the rank from training between the last window's end and this one's.
     """
 
     time_s: float
@@ -44,6 +49,9 @@ class StepWindow:
     num_batches: int
     num_samples: int
     busy_ms: float
+    start_s: float
+    end_s: float
+    idle: IdleMs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +90,21 @@ class AnchorChanged:
     round: int
     before: int
     after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardChanged:
+    """The convergence guard began or ceased to hold anchor and overshoot.
+
+    Attributes:
+        is_holding: Whether it holds them now: replicas drift apart.
+        divergence: The largest ``||before - after|| / ||after||`` of the average that decided.
+    """
+
+    time_s: float
+    round: int
+    is_holding: bool
+    divergence: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,5 +163,14 @@ class RunEnded:
 
 
 Event = (
-    RunStarted | StepWindow | SyncEvent | AnchorChanged | EpochEnded | Throttled | SnapshotLate | WorkerLost | RunEnded
+    RunStarted
+    | StepWindow
+    | SyncEvent
+    | AnchorChanged
+    | GuardChanged
+    | EpochEnded
+    | Throttled
+    | SnapshotLate
+    | WorkerLost
+    | RunEnded
 )

@@ -43,7 +43,9 @@ class LocalWorker(Worker):
 
     def _wait(self) -> None:
         self.flush()
+        start_s = time.perf_counter()
         message = self.seat.inbox.receive()
+        self.trainer.idle.waited(1e3 * (time.perf_counter() - start_s), has_data=self._logic.has_data)
         if message is not None:
             self._logic.handle(message)
 
@@ -128,6 +130,9 @@ class LocalWorker(Worker):
             self.trainer.forget_optimizer()
         self._note_average(result.global_step)
         stall_ms = result.cost_ms + 1e3 * (gathered_s - start_s + time.perf_counter() - released_s)
+        self.trainer.idle.sync_ms += stall_ms
+        waited_ms = max(0.0, 1e3 * (released_s - gathered_s) - result.cost_ms)
+        self.trainer.idle.waited(waited_ms, has_data=entry.num_samples > 0)
         self._logic.met()
         self.send(SyncDone(rank=self.seat.rank, round=round_, stall_ms=stall_ms))
 
@@ -145,6 +150,7 @@ class LocalWorker(Worker):
         self.check_finite(is_finite)
         entry = self._entries[round_] = self.ledger.entry(round_=round_, is_finite=is_finite)
         self._stall_ms = 1e3 * (time.perf_counter() - start_s)
+        self.trainer.idle.sync_ms += self._stall_ms
         self.send(Snapshot(entry=entry, payload=self._snapshot))
 
     def _take_update(self, update: Update) -> None:
@@ -166,5 +172,7 @@ class LocalWorker(Worker):
         if self.note_excluded(update.is_excluded):
             self.trainer.forget_optimizer()
         self._note_average(update.global_step)
-        stall_ms = self._stall_ms + 1e3 * (time.perf_counter() - start_s)
+        merge_ms = 1e3 * (time.perf_counter() - start_s)
+        self.trainer.idle.sync_ms += merge_ms
+        stall_ms = self._stall_ms + merge_ms
         self.send(SyncDone(rank=self.seat.rank, round=update.round, stall_ms=stall_ms, discarded_samples=discarded))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flodl_core.errors import WorkerFailure
+from flodl_core.idle_time import NOT_IDLE, IdleMs
 
 FINAL_ROUND = -1
 """The round of the snapshot that a worker hands in as its last act."""
@@ -79,6 +80,7 @@ class BatchesDone:
         num_syncs: Sync only, and only from the leading rank: averages since its last report, ...
         sync_ms: ... and what they cost together.
         discarded_samples: Sync over an all-reduce only: those whose gradients were left out for not being finite.
+        idle: What kept the rank from training since its last report.
     """
 
     rank: int
@@ -97,6 +99,7 @@ class BatchesDone:
     num_syncs: int = 0
     sync_ms: float = 0.0
     discarded_samples: int = 0
+    idle: IdleMs = NOT_IDLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

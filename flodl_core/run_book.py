@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from flodl_core.efficiency import capacity_efficiency
 from flodl_core.epoch_metrics import EpochMetrics, EpochTotals
 from flodl_core.events import Event, StepWindow
+from flodl_core.idle_time import NOT_IDLE, IdleMs
 from flodl_core.messages import BatchesDone
 
 STEP_WINDOW_S = 0.2
@@ -33,6 +34,9 @@ class _OpenWindow:
     since_s: float
     lr: float
     book: _RankBook
+    start_s: float
+    end_s: float
+    idle: IdleMs = NOT_IDLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,9 +125,12 @@ class RunBook:
             windows.append(self._close_window(report.rank, now_s))
             window = None
         if window is None:
-            window = self._windows[report.rank] = _OpenWindow(report.epoch, now_s, report.lr, _RankBook())
+            window = self._windows[report.rank] = _OpenWindow(
+                report.epoch, now_s, report.lr, _RankBook(), report.start_s, report.end_s
+            )
         window.book.add(report)
-        window.lr = report.lr
+        window.lr, window.end_s = report.lr, report.end_s
+        window.idle += report.idle
         if now_s - window.since_s >= STEP_WINDOW_S:
             windows.append(self._close_window(report.rank, now_s))
         return windows
@@ -142,6 +149,9 @@ class RunBook:
             num_batches=book.num_batches,
             num_samples=book.num_samples,
             busy_ms=book.busy_ms,
+            start_s=self.time_s(window.start_s),
+            end_s=self.time_s(window.end_s),
+            idle=window.idle,
         )
 
     def close_windows(self, now_s: float) -> list[Event]:

@@ -66,7 +66,9 @@ class SyncWorker(Worker):
 
     def _wait(self) -> None:
         self.flush()
+        start_s = time.perf_counter()
         message = self.seat.inbox.receive()
+        self.trainer.idle.waited(1e3 * (time.perf_counter() - start_s), has_data=False)
         if message is not None:
             self._logic.handle(message)
 
@@ -80,6 +82,7 @@ class SyncWorker(Worker):
                 num_syncs=num_syncs,
                 sync_ms=sync_ms,
                 discarded_samples=self._discarded,
+                idle=self.trainer.idle.take(),
             )
         )
         self._num_syncs, self._sync_ms, self._discarded = 0, 0.0, 0
@@ -177,8 +180,12 @@ class SyncWorker(Worker):
     def _meet(self, batch: SyncBatch, state: ReplicaState, is_finite: bool) -> _Verdict:
         assert self.seat.rendezvous is not None, "an all-reduce needs a rendezvous"
         entry = self.ledger.gradient_entry(round_=batch.round, num_samples=batch.size, is_finite=is_finite)
+        entered_s = time.perf_counter()
         result = self.seat.rendezvous.enter(self.seat.rank, Contribution(entry=entry, state=state))
         assert result is not None, "meetings for gradients are stopped by their result, never closed"
+        waited_ms = max(0.0, 1e3 * (time.perf_counter() - entered_s) - result.cost_ms)
+        self.trainer.idle.sync_ms += result.cost_ms
+        self.trainer.idle.waited(waited_ms, has_data=batch.size > 0)
         self.trainer.replica.take_gradients(result.has_grad)
         return _Verdict(
             stop=result.stop,
@@ -199,6 +206,7 @@ class SyncWorker(Worker):
         state.copy_from(update.payload)
         self.trainer.replica.take_gradients(update.payload.has_grad)
         cost_ms = 1e3 * (time.perf_counter() - start_s)
+        self.trainer.idle.sync_ms += cost_ms
         return _Verdict(stop=update.stop, leader=update.leader, cost_ms=cost_ms, is_excluded=update.is_excluded)
 
     def _receive_update(self) -> Update:

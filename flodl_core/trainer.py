@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from flodl_core.data import Loader, Permutations
 from flodl_core.errors import ConfigError, ModelError, TrainFnError
+from flodl_core.idle_time import IdleClock
 from flodl_core.job import Job
 from flodl_core.learning_rate import LearningRate, Schedule, scale_for
 from flodl_core.messages import Scalars
@@ -43,6 +44,7 @@ class Trainer:
         self.scalars = ScalarCollector()
         self.context = WorkerContext(self)
         self.num_updates = 0
+        self.idle = IdleClock()
         self._stretch = job.specs[rank].slowdown - 1.0
         self._losses: list[tuple[Tensor, int]] = []
 
@@ -61,7 +63,9 @@ class Trainer:
         start_s = time.perf_counter()
         batch = self.loader.fetch(epoch=epoch, offset=offset, size=size)
         if self.job.source.loads_slowly:
-            start_s = time.perf_counter()
+            loaded_s = time.perf_counter()
+            self.idle.load_ms += 1e3 * (loaded_s - start_s)
+            start_s = loaded_s
         read_ahead()
         with self.scalars:
             loss = self.job.train_fn(self.model, batch)

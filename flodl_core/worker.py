@@ -86,7 +86,8 @@ class Worker(abc.ABC):
         self._send_report(loss_sum, scalars)
 
     def _send_report(self, loss_sum: float, scalars: Scalars) -> None:
-        self.send(self.ledger.report(loss_sum=loss_sum, scalars=scalars, lr=self.trainer.lr.current))
+        idle = self.trainer.idle.take()
+        self.send(self.ledger.report(loss_sum=loss_sum, scalars=scalars, lr=self.trainer.lr.current, idle=idle))
 
     def flush_after_failure(self) -> None:
         """Report what was trained before the failure, where it can still be read."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from flodl_core.idle_time import NOT_IDLE, IdleMs
 from flodl_core.messages import BatchesDone, Entry, Scalars
 
 
@@ -58,6 +59,7 @@ class WorkerLedger:
         num_syncs: int = 0,
         sync_ms: float = 0.0,
         discarded_samples: int = 0,
+        idle: IdleMs = NOT_IDLE,
     ) -> BatchesDone:
         """Everything since the last report; there must be something."""
         assert self.num_unreported > 0, "nothing to report"
@@ -78,6 +80,7 @@ class WorkerLedger:
             num_syncs=num_syncs,
             sync_ms=sync_ms,
             discarded_samples=discarded_samples,
+            idle=idle,
         )
         self._clear()
         return message

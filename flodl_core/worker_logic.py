@@ -114,6 +114,11 @@ class WorkerLogic:
         return self._window.round if self._window is not None else 0
 
     @property
+    def has_data(self) -> bool:
+        """Whether the worker has been dealt something that it has not trained yet."""
+        return bool(self._queue)
+
+    @property
     def opened(self) -> OpenRound | None:
         """The message that opened the current window."""
         return self._opened

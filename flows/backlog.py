@@ -112,6 +112,8 @@ def merge_steps(first: StepWindow, second: StepWindow) -> StepWindow:
         num_batches=first.num_batches + second.num_batches,
         num_samples=num_samples,
         busy_ms=busy_ms,
+        start_s=first.start_s,
+        idle=first.idle + second.idle,
     )
 
 

@@ -30,7 +30,7 @@ KINDS: Mapping[type[Any], str] = {
     WorkerLost: "worker_lost",
     RunEnded: "run_ended",
 }
-_STEP_FIELDS = tuple(field.name for field in fields(StepWindow))
+_STEP_FIELDS = tuple(field.name for field in fields(NewStep) if field.name != "wall_time")
 _PAYLOAD_FIELDS = {
     kind: tuple(field.name for field in fields(kind) if field.name not in ("time_s", "rank")) for kind in KINDS
 }

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from flodl_core.commands import Command, ComputeAverage, Emit, EpochReady, Send
 from flodl_core.errors import WorkerFailure
 from flodl_core.events import Event
+from flodl_core.idle_time import NOT_IDLE, IdleMs
 from flodl_core.messages import (
     FINAL_ROUND,
     Averaged,
@@ -59,6 +60,7 @@ def report(
     start_s: float = 0.0,
     num_syncs: int = 0,
     sync_ms: float = 0.0,
+    idle: IdleMs = NOT_IDLE,
 ) -> BatchesDone:
     """Batches of ``ms`` each, full ones unless said otherwise; ``loss`` is the mean."""
     samples = num_batches * BATCH_SIZE if num_samples is None else num_samples
@@ -79,6 +81,7 @@ def report(
         end_s=start_s + ms * num_batches / 1e3,
         num_syncs=num_syncs,
         sync_ms=sync_ms,
+        idle=idle,
     )
 
 

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flodl_core.events import Event, StepWindow
+from flodl_core.idle_time import IdleMs
 from flodl_core.run_book import STEP_WINDOW_S, RunBook, RunTotals
 from tests.flodl_core.message_factories import report
 
@@ -19,9 +21,13 @@ def _book(world_size: int = 2) -> RunBook:
 
 def test_reports_gather_in_a_step_window_until_its_time_is_up() -> None:
     book = _book()
-    assert list(book.add(report(0, 2, loss=1.0, lr=0.1), START_S)) == []
+    first = report(0, 2, loss=1.0, lr=0.1, start_s=START_S, idle=IdleMs(sync=1.0, load=4.0))
+    last = report(0, 1, num_samples=4, loss=4.0, lr=0.05, start_s=START_S + 0.21, idle=IdleMs(wait=2.0))
+    assert list(book.add(first, START_S)) == []
     assert list(book.add(report(1, 4), START_S + STEP_WINDOW_S - 0.01)) == []
-    (window,) = book.add(report(0, 1, num_samples=4, loss=4.0, lr=0.05), START_S + 0.25)
+    (window,) = book.add(last, START_S + 0.25)
+    assert isinstance(window, StepWindow)
+    window = replace(window, end_s=round(window.end_s, 9))
     assert window == StepWindow(
         time_s=0.25,
         rank=0,
@@ -33,6 +39,9 @@ def test_reports_gather_in_a_step_window_until_its_time_is_up() -> None:
         num_batches=3,
         num_samples=20,
         busy_ms=30.0,
+        start_s=0.0,
+        end_s=0.22,
+        idle=IdleMs(sync=1.0, wait=2.0, load=4.0),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flodl_core import EpochMetrics, StepWindow, SyncEvent
+from flodl_core.idle_time import IdleMs
 
 STEP = StepWindow(
     time_s=1.0,
@@ -15,6 +16,9 @@ STEP = StepWindow(
     num_batches=2,
     num_samples=32,
     busy_ms=200.0,
+    start_s=0.75,
+    end_s=0.98,
+    idle=IdleMs(sync=3.0, wait=20.0),
 )
 SYNC = SyncEvent(
     time_s=1.5,
