@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flodl_core import EpochEnded, StepWindow, SyncEvent, Throttled
+from flodl_core.idle_time import IdleMs
 from flows.backlog import Backlog, Item, merge_neighbours, merge_steps, merge_syncs
 from tests.flows.engine_events import STEP, SYNC
 
@@ -38,11 +39,19 @@ def test_above_the_limit_neighbours_become_one() -> None:
 
 def test_two_windows_are_as_one_that_was_never_cut() -> None:
     first = replace(STEP, loss=1.0, num_samples=10, num_batches=1, busy_ms=100.0, global_step=5)
-    second = replace(STEP, loss=4.0, num_samples=20, num_batches=2, busy_ms=50.0, global_step=9, time_s=2.0, lr=0.5)
+    second = replace(
+        first, loss=4.0, num_samples=20, num_batches=2, busy_ms=50.0, global_step=9, time_s=2.0, start_s=1.1, end_s=1.9
+    )
     whole = merge_steps(first, second)
     assert whole.loss == pytest.approx(3.0)
     assert replace(whole, loss=4.0) == replace(
-        second, num_samples=30, num_batches=3, busy_ms=150.0, samples_per_s=200.0
+        second,
+        num_samples=30,
+        num_batches=3,
+        busy_ms=150.0,
+        samples_per_s=200.0,
+        start_s=first.start_s,
+        idle=IdleMs(sync=6.0, wait=40.0),
     )
 
 
