@@ -50,6 +50,11 @@ class ChunkPool:
         """Samples not dealt yet."""
         return self._total_samples - self._cursor
 
+    def remaining_for(self, rank: int) -> int:
+        """Samples that the rank may still be dealt: any that are left."""
+        self._check_rank(rank)
+        return self.remaining
+
     @property
     def total_in_flight(self) -> int:
         """Samples dealt and not completed yet, over all ranks."""

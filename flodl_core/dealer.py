@@ -1,12 +1,15 @@
 """Who trains which samples: chunks dealt to ranks as they need them, from epoch to epoch."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from flodl_core.chunk_pool import ChunkPool
 from flodl_core.dispatch import chunk_batches
 from flodl_core.messages import EpochPlan
 from flodl_core.overshoot import OvershootLimit
+from flodl_core.partition import whole_batch_sizes
+from flodl_core.rank_speeds import RankSpeeds
+from flodl_core.sliced_pool import SlicedPool
 
 PROBE_BATCHES = 2
 """Batches in a chunk for a rank whose speed is not known yet."""
@@ -23,16 +26,33 @@ class Dealer:
     with the next, by at most the overshoot limit; and never further than one epoch beyond the lowest that is in no
     average yet. It never goes back to an epoch after samples of a later one: its ``epoch_fn`` has been called by then.
 
+    Where an epoch is cut into slices beforehand, each rank is dealt its own slice alone.
+
     Args:
         ranks: Who takes part.
         epoch_size: Samples in an epoch, at least 1.
         batch_size: Samples in a full batch.
         num_epochs: Epochs in the run.
         overshoot: How far a rank may stream into the next epoch.
+        is_progressive: Whether an epoch is dealt bit by bit; else each rank gets its slice whole, cut by speed when the
+            epoch begins, and none streams into the next.
+        ratios: Slices in these proportions instead, by rank.
+        speed_hint: A slow rank, and how many times as fast all others are, until they are measured.
+        max_batches: Batches that are dealt in the whole run, or None.
     """
 
     def __init__(
-        self, ranks: Iterable[int], *, epoch_size: int, batch_size: int, num_epochs: int, overshoot: OvershootLimit
+        self,
+        ranks: Iterable[int],
+        *,
+        epoch_size: int,
+        batch_size: int,
+        num_epochs: int,
+        overshoot: OvershootLimit,
+        is_progressive: bool = True,
+        ratios: Sequence[float] | None = None,
+        speed_hint: tuple[int, float] | None = None,
+        max_batches: int | None = None,
     ) -> None:
         self._ranks = set(ranks)
         self._world_size = len(self._ranks)
@@ -40,14 +60,15 @@ class Dealer:
         self._batch_size = batch_size
         self._num_epochs = num_epochs
         self._overshoot = overshoot
-        self._pools: dict[int, ChunkPool] = {}
+        self._is_progressive = is_progressive
+        self._ratios = ratios
+        self._batches_left = max_batches
+        slow_rank, ratio = speed_hint or (None, 1.0)
+        self._speeds = RankSpeeds(self._ranks, slow_rank=slow_rank, ratio=ratio)
+        self._pools: dict[int, ChunkPool | SlicedPool] = {}
         self._outstanding = dict.fromkeys(self._ranks, 0)
         self._total_outstanding = 0
         self._starved: set[int] = set()
-        self._batch_ms = dict.fromkeys(self._ranks, 0.0)
-        self._total_rate = 0.0
-        self._num_measured = 0
-        self._fastest: int | None = None
         self._dealt_epoch = dict.fromkeys(self._ranks, -1)
         self._num_ahead = 0
         self.current_epoch = 0
@@ -58,27 +79,20 @@ class Dealer:
 
     def batch_ms(self, rank: int) -> float:
         """Milliseconds per full batch; 0 while unknown."""
-        return self._batch_ms[rank]
+        return self._speeds.batch_ms(rank)
 
     @property
     def all_measured(self) -> bool:
         """Whether every rank's speed is known."""
-        return self._num_measured == len(self._ranks)
+        return self._speeds.all_measured
 
     def set_batch_ms(self, rank: int, batch_ms: float) -> None:
         """Take a new estimate of a rank's speed, in milliseconds per full batch; 0 makes it unknown."""
-        before = self._batch_ms[rank]
-        self._batch_ms[rank] = batch_ms
-        self._num_measured += (batch_ms > 0) - (before > 0)
-        self._total_rate += (1 / batch_ms if batch_ms > 0 else 0.0) - (1 / before if before > 0 else 0.0)
-        if rank == self._fastest and not 0 < batch_ms <= before:
-            self._find_fastest()
-        elif batch_ms > 0 and (self._fastest is None or batch_ms < self._batch_ms[self._fastest]):
-            self._fastest = rank
+        self._speeds.measure(rank, batch_ms)
 
-    def _find_fastest(self) -> None:
-        measured = [rank for rank in sorted(self._ranks) if self._batch_ms[rank] > 0]
-        self._fastest = min(measured, key=self._batch_ms.__getitem__, default=None)
+    def set_all_batch_ms(self, batch_ms: Mapping[int, float]) -> None:
+        """Take new estimates of many ranks' speeds."""
+        self._speeds.measure_all(batch_ms)
 
     # Dealing
 
@@ -93,7 +107,7 @@ class Dealer:
             Slices for it, in order; none while it has enough, or where there is none for it (it is then *starved*).
         """
         self._starved.discard(rank)
-        batch_ms = self._batch_ms[rank]
+        batch_ms = self._speeds.batch_ms(rank)
         low_water = max(1, math.ceil(LOW_WATER_MS / batch_ms)) if batch_ms > 0 else 1
         worth = max(round_batches, math.ceil(CHUNK_MS / batch_ms)) if batch_ms > 0 else PROBE_BATCHES
         plans: list[EpochPlan] = []
@@ -109,18 +123,23 @@ class Dealer:
         return -(-num_samples // self._batch_size)
 
     def _next_plan(self, rank: int, worth: int) -> EpochPlan | None:
-        last = min(self.current_epoch + 1, self.averaged_epoch + 2, self._num_epochs - 1)
+        if self._batches_left == 0:
+            return None
+        last = min(self.current_epoch + self._is_progressive, self.averaged_epoch + 2, self._num_epochs - 1)
         first = max(self.current_epoch, self._dealt_epoch[rank])
         for epoch in range(first, last + 1):
             pool = self._pool(epoch)
-            if pool.remaining == 0:
+            left = pool.remaining_for(rank)
+            if left == 0:
                 continue
-            if epoch == self.current_epoch:
+            if epoch > self.current_epoch:
+                num_batches = min(worth, self._overshoot.limit - self._batches(pool.dispatched(rank)))
+            elif isinstance(pool, SlicedPool):
+                num_batches = worth if self._is_progressive else self._batches(left)
+            else:
                 num_batches = self._share(rank, pool, worth)
                 if self._falls_to_whoever_asks():
                     num_batches = max(1, num_batches)
-            else:
-                num_batches = min(worth, self._overshoot.limit - self._batches(pool.dispatched(rank)))
             if num_batches > 0:
                 return self._take(pool, rank, epoch, num_batches)
         return None
@@ -129,36 +148,44 @@ class Dealer:
         """Whether the rank that would take what is left of the current epoch has gone on to the next for good."""
         if self._num_ahead == len(self._ranks) - 1:
             return True
-        is_gone = self._fastest is not None and self._dealt_epoch[self._fastest] > self.current_epoch
+        fastest = self._speeds.fastest
+        is_gone = fastest is not None and self._dealt_epoch[fastest] > self.current_epoch
         return is_gone and self._total_outstanding == 0
 
-    def _pool(self, epoch: int) -> ChunkPool:
+    def _pool(self, epoch: int) -> ChunkPool | SlicedPool:
         if epoch not in self._pools:
-            self._pools[epoch] = ChunkPool(epoch, self._epoch_size, self._world_size)
+            self._pools[epoch] = self._make_pool(epoch)
         return self._pools[epoch]
+
+    def _make_pool(self, epoch: int) -> ChunkPool | SlicedPool:
+        if self._ratios is not None:
+            return SlicedPool(whole_batch_sizes(self._ratios, self._epoch_size, self._batch_size))
+        if self._is_progressive:
+            return ChunkPool(epoch, self._epoch_size, self._world_size)
+        rates = [self._speeds.rate(rank) if rank in self._ranks else 0.0 for rank in range(self._world_size)]
+        return SlicedPool(whole_batch_sizes(rates, self._epoch_size, self._batch_size))
 
     def _share(self, rank: int, pool: ChunkPool, worth: int) -> int:
         """Batches of the current epoch for the rank; all that any rank has outstanding is in its way."""
         rank_in_flight = self._batches(self._outstanding[rank])
-        mean_rate = self._total_rate / self._num_measured if self._num_measured else 1.0
-        fastest_rate = mean_rate if self._fastest is None else 1 / self._batch_ms[self._fastest]
-        own_rate = 1 / self._batch_ms[rank] if self._batch_ms[rank] > 0 else min(mean_rate, fastest_rate)
-        num_unmeasured = len(self._ranks) - self._num_measured
         return chunk_batches(
             remaining_batches=self._batches(pool.remaining),
             rank_in_flight=rank_in_flight,
             total_in_flight=max(rank_in_flight, self._batches(self._total_outstanding)),
-            own_rate=own_rate,
-            # a running sum: its last bits may be off
-            total_rate=max(fastest_rate, self._total_rate + num_unmeasured * mean_rate),
-            fastest_rate=fastest_rate,
+            own_rate=self._speeds.rate(rank),
+            total_rate=self._speeds.total_rate,
+            fastest_rate=self._speeds.fastest_rate,
             round_batches=worth,
         )
 
-    def _take(self, pool: ChunkPool, rank: int, epoch: int, num_batches: int) -> EpochPlan:
+    def _take(self, pool: ChunkPool | SlicedPool, rank: int, epoch: int, num_batches: int) -> EpochPlan:
+        if self._batches_left is not None:
+            num_batches = min(num_batches, self._batches_left)
         taken = pool.take(num_batches * self._batch_size, rank)
         assert taken is not None, "a pool with samples left deals some"
         offset, size = taken
+        if self._batches_left is not None:
+            self._batches_left -= self._batches(size)
         self._outstanding[rank] += size
         self._total_outstanding += size
         self._num_ahead += self._dealt_epoch[rank] <= self.current_epoch < epoch
@@ -192,6 +219,11 @@ class Dealer:
         return self.current_epoch > before
 
     @property
+    def is_exhausted(self) -> bool:
+        """Whether all batches that the run may train have been dealt and trained."""
+        return self._batches_left == 0 and self._total_outstanding == 0
+
+    @property
     def current_epoch_done(self) -> int:
         """Samples of the current epoch that have been trained."""
         pool = self._pools.get(self.current_epoch)
@@ -223,7 +255,7 @@ class Dealer:
 
     def remove(self, rank: int) -> None:
         """The rank has left. What it was dealt and did not report is not dealt again."""
-        self.set_batch_ms(rank, 0.0)
+        self._speeds.remove(rank)
         self._num_ahead -= self._dealt_epoch[rank] > self.current_epoch
         self._ranks.discard(rank)
         self._starved.discard(rank)

@@ -27,6 +27,7 @@ class ElChe:
         "_anchor",
         "_counts",
         "_is_calibrated",
+        "_least_count",
         "_max_anchor",
         "_max_batch_diff",
         "_min_anchor",
@@ -64,6 +65,7 @@ class ElChe:
         self._anchor = anchor
         self._min_anchor = anchor
         self._counts = [anchor] * world_size
+        self._least_count = anchor
         self._ms = [0.0] * world_size
         self._is_calibrated = False
         self.set_overhead_target(overhead_target)
@@ -83,13 +85,22 @@ class ElChe:
         if self._max_batch_diff is None:
             return tuple(self._counts)
         # Bounded on the way out, not in place: the unbounded plan keeps following the speeds and never freezes.
-        limit = min(self._counts) + self._max_batch_diff
+        limit = self._least_count + self._max_batch_diff
         return tuple(min(count, limit) for count in self._counts)
+
+    def count(self, rank: int) -> int:
+        """Batches of the rank in a round. O(1), unlike ``counts``."""
+        count = self._counts[rank]
+        return count if self._max_batch_diff is None else min(count, self._least_count + self._max_batch_diff)
 
     @property
     def ms_per_batch(self) -> tuple[float, ...]:
         """Smoothed milliseconds per batch, shape (world_size,); 0 for a rank that was not measured yet."""
         return tuple(self._ms)
+
+    def batch_ms(self, rank: int) -> float:
+        """Smoothed milliseconds per batch of the rank; 0 where it was not measured yet. O(1)."""
+        return self._ms[rank]
 
     @property
     def anchor_wall_ms(self) -> float:
@@ -141,6 +152,7 @@ class ElChe:
             raise ValueError(f"slow_rank must be in 0..{len(self._counts) - 1}, not {slow_rank}")
         fast = max(1, round_half_away(self._anchor * max(ratio, 1.0)))
         self._counts = [self._anchor if rank == slow_rank else fast for rank in range(len(self._counts))]
+        self._least_count = min(self._counts)
 
     def report(
         self, wall_ms: Sequence[float], num_batches: Sequence[int], sync_ms: float, *, hold: bool = False
@@ -215,13 +227,14 @@ class ElChe:
             self._anchor -= 1
 
     def _recount(self) -> None:
+        slow = max(self._ms)
         for rank, count in enumerate(self._counts):
-            target = self._target_count(self._ms[rank])
+            target = self._target_count(self._ms[rank], slow)
             if not self._is_calibrated or abs(target - count) > _DEAD_BAND * count:
                 self._counts[rank] = target
+        self._least_count = min(self._counts)
 
-    def _target_count(self, ms: float) -> int:
-        slow = max(self._ms)
+    def _target_count(self, ms: float, slow: float) -> int:
         if ms <= 0 or abs(ms - slow) < _MS_TOLERANCE:
             return self._anchor
         return max(1, round_half_away(self._anchor * (slow / ms)))

@@ -6,13 +6,14 @@ starts when every window has ended: Idle -> Collecting -> Computing -> Idle, whi
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from flodl_core.commands import ComputeAverage
 from flodl_core.coordinator import Coordinator, RunPlan
 from flodl_core.dealer import Dealer
 from flodl_core.errors import NonFiniteError
-from flodl_core.events import AnchorChanged, SnapshotLate, SyncEvent, Throttled
+from flodl_core.events import AnchorChanged, GuardChanged, SnapshotLate, SyncEvent, Throttled
+from flodl_core.guard import ConvergenceGuard
 from flodl_core.local_options import LocalOptions
 from flodl_core.messages import (
     Averaged,
@@ -29,7 +30,7 @@ from flodl_core.messages import (
     WindowDone,
 )
 from flodl_core.overshoot import OvershootLimit
-from flodl_core.pace import Pace, RoundWork
+from flodl_core.pace import Pace, RoundWork, Windows
 from flodl_core.policies import ApplyPolicy
 from flodl_core.rounds import NO_COUNT
 from flodl_core.snapshot_round import Phase, SnapshotRound
@@ -55,6 +56,7 @@ class LocalCoordinator(Coordinator):
             max_anchor=options.max_anchor,
             overhead_target=options.overhead_target,
             max_batch_diff=options.max_batch_diff,
+            speed_hint=options.speed_hint,
         )
         batches_per_epoch = -(-plan.epoch_size // plan.batch_size)
         self._overshoot = OvershootLimit(batches_per_epoch, options.max_overshoot)
@@ -64,7 +66,13 @@ class LocalCoordinator(Coordinator):
             batch_size=plan.batch_size,
             num_epochs=plan.num_epochs,
             overshoot=self._overshoot,
+            is_progressive=options.progressive_dispatch,
+            ratios=options.partition_ratios,
+            speed_hint=options.speed_hint,
+            max_batches=plan.max_steps,
         )
+        self._guard = ConvergenceGuard(options.divergence_threshold)
+        self._is_stable = True
         self._average = SnapshotRound()
         self._round = 0
         self._announced_round = -1
@@ -157,6 +165,8 @@ class LocalCoordinator(Coordinator):
         self._deal(rank)
         if moved_on:
             self._on_epoch_trained()
+        if self._dealer.is_exhausted and not self._dealer.has_unaveraged_epoch:
+            self._stop("completed")
 
     def _estimate_speed(self, report: BatchesDone) -> None:
         rank = report.rank
@@ -243,8 +253,7 @@ class LocalCoordinator(Coordinator):
     def _open_round(self, round_: int) -> None:
         self._announced_round = round_
         ranks = sorted(self.members)
-        is_planned = self._dealer.all_measured and (self._round > 0 or self._calibrated_early)
-        windows = self._pace.windows(ranks, self._dealer.batch_ms) if is_planned else self._pace.unlimited(ranks)
+        windows = self._windows(ranks)
         self._counts[round_] = windows.counts
         total = sum(windows.planned.values())
         for rank in ranks:
@@ -259,14 +268,21 @@ class LocalCoordinator(Coordinator):
                 ),
             )
 
+    def _windows(self, ranks: Sequence[int]) -> Windows:
+        if self._dealer.all_measured and (self._round > 0 or self._calibrated_early):
+            return self._pace.windows(ranks, self._dealer.batch_ms)
+        if self._options.speed_hint is not None and self._round == 0:
+            return self._pace.hinted(ranks)
+        return self._pace.unlimited(ranks)
+
     def _close_round(self, average_ms: float) -> None:
         """Learn from a round's work and the cost of its average; go on to the next."""
         before = self._pace.anchor
-        self._pace.close_round(self._work.pop(self._round, RoundWork()), average_ms=average_ms)
+        work = self._work.pop(self._round, RoundWork())
+        self._pace.close_round(work, average_ms=average_ms, hold=not self._is_stable)
         self._counts.pop(self._round, None)
-        for rank in self.members:
-            if self._pace.batch_ms(rank) > 0:
-                self._dealer.set_batch_ms(rank, self._pace.batch_ms(rank))
+        speeds = {rank: self._pace.batch_ms(rank) for rank in self.members}
+        self._dealer.set_all_batch_ms({rank: ms for rank, ms in speeds.items() if ms > 0})
         if self._pace.anchor != before:
             self._emit(AnchorChanged(time_s=self._time_s, round=self._round, before=before, after=self._pace.anchor))
         self._round += 1
@@ -346,7 +362,7 @@ class LocalCoordinator(Coordinator):
         self.num_syncs += 1
         self.book.discarded_samples += message.discarded_samples
         self._dealer.averaged(message.epochs)
-        self._overshoot.on_average(stable=not message.excluded)
+        self._judge(message)
         self._average_event(message)
         if self._options.meets:
             self._close_round(message.cost_ms)
@@ -359,6 +375,19 @@ class LocalCoordinator(Coordinator):
             self._complete()
         elif not self._options.meets:  # those that meet are dealt to once they have reported back
             self._deal_to_starved()
+
+    def _judge(self, message: Averaged) -> None:
+        """Hold anchor and overshoot where they are while replicas drift apart."""
+        was_stable = self._is_stable
+        self._is_stable = self._guard.observe(message.divergence)
+        self._overshoot.on_average(stable=self._is_stable and not message.excluded)
+        if self._is_stable != was_stable:
+            divergence = max(message.divergence.values(), default=0.0)
+            self._emit(
+                GuardChanged(
+                    time_s=self._time_s, round=message.round, is_holding=not self._is_stable, divergence=divergence
+                )
+            )
 
     def _deal_to_starved(self) -> None:
         for rank in self._dealer.starved:

@@ -47,6 +47,7 @@ class Pace:
         max_anchor: The most.
         overhead_target: Share of compute time that averaging may cost before rounds get longer.
         max_batch_diff: Batches that a rank may be planned ahead of the slowest, or None.
+        speed_hint: A slow rank, and how many times as fast all others are, until they are measured.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Pace:
         max_anchor: int,
         overhead_target: float,
         max_batch_diff: int | None,
+        speed_hint: tuple[int, float] | None = None,
     ) -> None:
         self._policy = policy
         self._max_batch_diff = max_batch_diff
@@ -68,6 +70,7 @@ class Pace:
             overhead_target=overhead_target,
             max_anchor=max_anchor,
             max_batch_diff=max_batch_diff,
+            speed_hint=speed_hint,
         )
         self._costs_ms: deque[float] = deque(maxlen=NUM_COSTS)
 
@@ -78,33 +81,39 @@ class Pace:
 
     def count(self, rank: int) -> int:
         """Batches of the rank in about one round."""
-        return self._elche.counts[rank]
+        return self._elche.count(rank)
 
     def batch_ms(self, rank: int) -> float:
         """Smoothed milliseconds per full batch; 0 before the rank's first round with one."""
-        return self._elche.ms_per_batch[rank]
+        return self._elche.batch_ms(rank)
 
     @property
     def _average_ms(self) -> float:
         return median(self._costs_ms) if self._costs_ms else 0.0
 
-    def close_round(self, work: RoundWork, *, average_ms: float) -> None:
+    def close_round(self, work: RoundWork, *, average_ms: float, hold: bool = False) -> None:
         """Learn from a round.
 
         Args:
             work: What was done in it.
             average_ms: What its average cost the workers.
+            hold: Leave the anchor where it is.
         """
         # the median of the last few: one hiccup of the machine must not stretch the rounds for long
         self._costs_ms.append(average_ms)
         ranks = range(self._world_size)
         full_ms = [work.full_ms[rank] for rank in ranks]
-        self._elche.report(full_ms, [work.full_batches[rank] for rank in ranks], self._average_ms)
+        self._elche.report(full_ms, [work.full_batches[rank] for rank in ranks], self._average_ms, hold=hold)
 
     def unlimited(self, ranks: Sequence[int]) -> Windows:
         """Windows for ranks that are not measured yet: a count would let fast ranks wait for slow ones."""
-        planned = {rank: self._elche.counts[rank] for rank in ranks}
+        planned = {rank: self._elche.count(rank) for rank in ranks}
         return Windows(deadline_ms=None, counts=dict.fromkeys(ranks, NO_COUNT), planned=planned)
+
+    def hinted(self, ranks: Sequence[int]) -> Windows:
+        """Windows for ranks that are not measured yet, as they were said to be."""
+        counts = {rank: self._elche.count(rank) for rank in ranks}
+        return Windows(deadline_ms=None, counts=counts, planned=counts)
 
     def windows(self, ranks: Sequence[int], batch_ms: Callable[[int], float]) -> Windows:
         """Windows that end together, for ranks whose speed is known.

@@ -77,6 +77,29 @@ def throughput_sizes(ms_per_batch: Sequence[float], total: int) -> tuple[int, ..
     return ratio_to_sizes([1 / max(ms or median, 0.001) for ms in ms_per_batch], total)
 
 
+def whole_batch_sizes(rates: Sequence[float], total: int, batch_size: int) -> tuple[int, ...]:
+    """Split in proportion to rates so that every rank but one gets whole batches.
+
+    Args:
+        rates: Batches per unit of time by rank, shape (world_size,), finite and at least 0.
+        total: Samples to split, at least 0.
+        batch_size: Samples in a full batch, at least 1.
+
+    Returns:
+        Samples per rank, shape (world_size,), summing to ``total``; the smaller batch, where there is one, is the last
+        of the last rank that has any.
+
+    Raises:
+        ValueError: As ``ratio_to_sizes``, or ``batch_size`` is below 1.
+    """
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, not {batch_size}")
+    sizes = [count * batch_size for count in ratio_to_sizes(rates, -(-total // batch_size))]
+    last = max((rank for rank, size in enumerate(sizes) if size > 0), default=0)
+    sizes[last] -= sum(sizes) - total
+    return tuple(sizes)
+
+
 def _check_split(world_size: int, total: int) -> None:
     if world_size < 1:
         raise ValueError(f"expected at least 1 rank, not {world_size}")
