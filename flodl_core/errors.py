@@ -79,5 +79,9 @@ class WorkerError(FlodlError):
         self.state = state
 
 
+class SimulationError(FlodlError, RuntimeError):
+    """A simulated run did not come to its end: the engine has a fault."""
+
+
 class WorkerFailureWarning(UserWarning):
     """Some workers failed; the returned state is the average of those that did not."""

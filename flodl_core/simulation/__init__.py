@@ -1,5 +1,7 @@
-"""The real coordinator and the real worker logic in virtual time, without a tensor."""
+"""The real coordinator and the real logic of its workers in virtual time, without a tensor or a thread."""
 
-from flodl_core.simulation.run import Outcome, VirtualRun, VirtualSpec
+from flodl_core.simulation.observer import Observer
+from flodl_core.simulation.simulation import Simulation
+from flodl_core.simulation.spec import Death, Moment, SimulationSpec, SlowDown, Stall
 
-__all__ = ["Outcome", "VirtualRun", "VirtualSpec"]
+__all__ = ["Death", "Moment", "Observer", "Simulation", "SimulationSpec", "SlowDown", "Stall"]
