@@ -75,3 +75,25 @@ class FloatingBuffers(nn.Module):
         self.register_buffer("level", torch.tensor(1.0))
         self.register_buffer("scratch", torch.zeros(3, dtype=torch.float64), persistent=False)
         self.register_buffer("seen", torch.zeros(2, dtype=torch.bool))
+
+
+class LeNet(nn.Module):
+    """The convolutional network of LeCun et al. 1998, with ReLU and max pooling, for images of 28 x 28."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(1, 6, 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(6, 16, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+        )
+        self.head = nn.Sequential(
+            nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10)
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        out: Tensor = self.head(self.features(images))
+        return out
