@@ -15,6 +15,7 @@ from flodl_cli.failures import RUN_FAILED, SIGNAL_BASE, Interrupted, explain
 from flodl_cli.recipes import recipes
 from flodl_cli.runs import runs
 from flodl_cli.show import show
+from flodl_cli.simulate import simulate
 from flodl_cli.state import state
 from flodl_cli.train import train
 from flodl_cli.up import up
@@ -33,6 +34,7 @@ app.command()(recipes)
 app.command()(runs)
 app.command()(show)
 app.command()(state)
+app.command()(simulate)
 app.add_typer(db)
 app.command()(dashboard)
 

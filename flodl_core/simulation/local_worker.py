@@ -22,13 +22,13 @@ class VirtualLocalWorker(VirtualWorker):
 
     def proceed(self) -> None:
         """See ``VirtualWorker``."""
-        while self.activity is Activity.IDLE:
+        while self.is_free:
             for message in self.inbox:
                 self.logic.handle(message)
             self.inbox.clear()
             action = self.logic.next_action()
             if isinstance(action, act.Wait):
-                self.flush()
+                self.rest(has_data=self.logic.has_data)
                 return
             self._do(action)
 
@@ -64,7 +64,7 @@ class VirtualLocalWorker(VirtualWorker):
                 start_s=start_s,
                 busy_ms=busy_ms,
             )
-            self.turn_to(Activity.IDLE)
+            self.is_free = True
             self.logic.batch_done(busy_ms=busy_ms, size=action.size)
             self.proceed()
 
@@ -76,20 +76,15 @@ class VirtualLocalWorker(VirtualWorker):
         """See ``VirtualWorker``."""
         if self.activity is Activity.ENDED:
             return
-        self._book_average(meeting.cost_ms)
+        self.leave_meeting(meeting.cost_ms)
         self.ledger.averaged(meeting.epochs)
         self.logic.met()
         self.send(SyncDone(rank=self.rank, round=meeting.round, stall_ms=meeting.cost_ms))
         self.proceed()
 
-    def _book_average(self, cost_ms: float) -> None:
-        self.turn_to(Activity.IDLE)
-        self.spent_s[Activity.MEET] -= cost_ms / 1e3
-        self.spent_s[Activity.AVERAGE] += cost_ms / 1e3
-
     def meeting_closed(self) -> None:
         """See ``VirtualWorker``."""
-        self.turn_to(Activity.IDLE)
+        self.is_free = True
         self.logic.meeting_closed()
         self.proceed()
 

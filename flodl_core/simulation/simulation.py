@@ -60,9 +60,14 @@ class Simulation:
             epoch_size=self.spec.epoch_size,
             batch_size=self.spec.batch_size,
             num_epochs=self.spec.num_epochs,
+            max_steps=self.spec.max_steps,
+            max_time_s=self.spec.max_time_s,
         )
         if self.is_sync:
-            return SyncCoordinator(plan, mediated=not self.spec.options.meets, start_s=0.0)
+            options = self.spec.options
+            return SyncCoordinator(
+                plan, mediated=not options.meets, is_progressive=options.progressive_dispatch, start_s=0.0
+            )
         return LocalCoordinator(plan, self.spec.options, start_s=0.0)
 
     def _make_rendezvous(self) -> VirtualRendezvous:

@@ -90,6 +90,8 @@ class SimulationSpec:
         stalls: Batches that hang for a while.
         deaths: Workers that raise.
         cancel_at_s: When the run's owner asks it to stop, or None.
+        max_steps: Global step at which the run ends, or None.
+        max_time_s: When the run ends by itself, or None.
         seed: Of all draws.
     """
 
@@ -106,6 +108,8 @@ class SimulationSpec:
     stalls: tuple[Stall, ...] = ()
     deaths: tuple[Death, ...] = ()
     cancel_at_s: float | None = None
+    max_steps: int | None = None
+    max_time_s: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:

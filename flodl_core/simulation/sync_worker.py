@@ -18,7 +18,13 @@ class VirtualSyncWorker(VirtualWorker):
 
     def __init__(self, run: "Simulation", rank: int) -> None:
         super().__init__(run, rank)
-        self.logic = SyncLogic(rank=rank, world_size=run.spec.world_size, batch_size=run.spec.batch_size)
+        self.logic = SyncLogic(
+            rank=rank,
+            world_size=run.spec.world_size,
+            batch_size=run.spec.batch_size,
+            epoch_size=run.spec.epoch_size,
+            ratios=run.spec.options.partition_ratios,
+        )
         self._batch: SyncBatch | None = None
         self._start_s = 0.0
         self._busy_ms = 0.0
@@ -31,7 +37,7 @@ class VirtualSyncWorker(VirtualWorker):
         """See ``VirtualWorker``; an average is waited for, and taken at once."""
         if not isinstance(message, Update):
             super().arrive(message)
-        elif self.activity is Activity.MEET:
+        elif self.activity is not Activity.ENDED:
             if message.payload is None or self.is_end(Moment.UPDATE):
                 self.die()  # without gradients to step with, the real worker raises
             else:
@@ -40,14 +46,14 @@ class VirtualSyncWorker(VirtualWorker):
 
     def proceed(self) -> None:
         """See ``VirtualWorker``."""
-        while self.activity is Activity.IDLE:
+        while self.is_free:
             for message in self.inbox:
                 self.logic.handle(message)
             self.inbox.clear()
             action = self.logic.next_action()
             match action:
                 case Wait():
-                    self.flush()
+                    self.rest(has_data=False)
                     return
                 case BeginEpoch():
                     self.begin_epoch(action.epoch)
@@ -83,7 +89,7 @@ class VirtualSyncWorker(VirtualWorker):
         elif self.is_end(Moment.SNAPSHOT):
             self.die()
         else:
-            self.turn_to(Activity.MEET)
+            self.turn_to(Activity.AVERAGE)  # the wait for the others is in it: a worker cannot tell the two apart
             self.send(Snapshot(entry=entry, payload=None))
 
     def met(self, meeting: Meeting) -> None:
@@ -92,8 +98,7 @@ class VirtualSyncWorker(VirtualWorker):
             return
         assert self._batch is not None
         assert self._batch.round == meeting.round
-        self.spent_s[Activity.MEET] -= meeting.cost_ms / 1e3
-        self.spent_s[Activity.AVERAGE] += meeting.cost_ms / 1e3
+        self.leave_meeting(meeting.cost_ms)
         self._step(stop=meeting.stop, leader=meeting.leader, cost_ms=meeting.cost_ms)
 
     def meeting_closed(self) -> None:
@@ -104,7 +109,7 @@ class VirtualSyncWorker(VirtualWorker):
         batch = self._batch
         assert batch is not None
         self._batch = None
-        self.turn_to(Activity.IDLE)
+        self.is_free = True
         if batch.size > 0:
             self._record(batch)
         self._is_leader = leader == self.rank

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 class Activity(StrEnum):
     """What a worker's time goes into."""
 
-    IDLE = "idle"
-    """It has no samples, or is throttled."""
     TRAIN = "train"
-    MEET = "meet"
-    """It waits for the others at a meeting; under sync through the CPU, also for the average."""
     AVERAGE = "average"
     """An average keeps it from training."""
+    WAIT = "wait"
+    """It waits for the others with samples at hand: at a meeting, or throttled."""
+    NO_DATA = "no data"
+    """It has no samples."""
     ENDED = "ended"
 
 
@@ -44,7 +44,9 @@ class VirtualWorker(abc.ABC):
         self.rank = rank
         self.ledger = WorkerLedger(rank)
         self.inbox: list[ToWorker] = []
-        self.activity = Activity.IDLE
+        self.activity = Activity.NO_DATA
+        self.is_free = True
+        """Whether it can do the next thing."""
         self.spent_s: dict[Activity, float] = defaultdict(float)
         """Time by activity, up to the last change."""
         self._since_s = 0.0
@@ -70,16 +72,22 @@ class VirtualWorker(abc.ABC):
     def arrive(self, message: ToWorker) -> None:
         """Take a message into the inbox."""
         self.inbox.append(message)
-        if self.activity is Activity.IDLE:
+        if self.is_free:
             self.proceed()
 
     # What it does
 
-    def turn_to(self, activity: Activity) -> None:
+    def turn_to(self, activity: Activity, *, is_free: bool = False) -> None:
         """Book the time since the last change, and change."""
         now_s = self.run.clock.now_s
         self.spent_s[self.activity] += now_s - self._since_s
         self.activity, self._since_s = activity, now_s
+        self.is_free = is_free
+
+    def rest(self, *, has_data: bool) -> None:
+        """Wait for a message."""
+        self.flush()
+        self.turn_to(Activity.WAIT if has_data else Activity.NO_DATA, is_free=True)
 
     def send(self, message: ToCoordinator) -> None:
         """Tell the coordinator."""
@@ -112,7 +120,7 @@ class VirtualWorker(abc.ABC):
         self.run.clock.after(ms / 1e3, self._spent, then)
 
     def _spent(self, then: Callable[[], None]) -> None:
-        self.turn_to(Activity.IDLE)
+        self.is_free = True
         then()
 
     def train(self, *, epoch: int, size: int, then: Callable[[float, float], None]) -> None:
@@ -144,7 +152,7 @@ class VirtualWorker(abc.ABC):
 
     def enter(self, entry: Entry) -> None:
         """Go to the meeting, and perhaps die there."""
-        self.turn_to(Activity.MEET)
+        self.turn_to(Activity.WAIT if entry.num_samples > 0 else Activity.NO_DATA)
         if not self.is_end(Moment.MEETING):
             self.run.rendezvous.enter(self, entry)
         elif self.run.rendezvous.would_release(self.rank):
@@ -152,6 +160,13 @@ class VirtualWorker(abc.ABC):
         else:
             self.run.rendezvous.enter(self, entry)
             self.die()
+
+    def leave_meeting(self, cost_ms: float) -> None:
+        """It has taken place: of the time in it, ``cost_ms`` went into the average."""
+        waited_in = self.activity
+        self.turn_to(Activity.AVERAGE, is_free=True)
+        self.spent_s[waited_in] -= cost_ms / 1e3
+        self.spent_s[Activity.AVERAGE] += cost_ms / 1e3
 
     # Its end
 

@@ -1,0 +1,173 @@
+"""``flodl simulate``: its options."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flodl_cli.failures import CliError
+from flodl_cli.parameters import split_list
+
+if TYPE_CHECKING:
+    from flodl_core.simulation import Death, SimulationSpec, SlowDown
+
+MOST_RANKS = 10_000
+
+Speeds = Annotated[
+    str,
+    typer.Option(
+        metavar="SPEED,...", help="A rank each, relative: at 0.4 a batch takes 2.5 times as long. 0.4x8: eight of them."
+    ),
+]
+Policy = Annotated[str, typer.Option(help="When the replicas are averaged: sync, cadence or async.")]
+Backend = Annotated[str, typer.Option(help="How they are averaged: nccl, gloo (both an all-reduce) or cpu.")]
+Epochs = Annotated[int, typer.Option(min=1, help="Times that every sample is trained.")]
+Samples = Annotated[int, typer.Option(min=1, help="Samples in an epoch.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Samples in a worker's batch.")]
+BatchMs = Annotated[float, typer.Option(help="What a full batch takes at speed 1, in milliseconds.")]
+AverageMs = Annotated[float, typer.Option(help="What an average takes.")]
+StallMs = Annotated[float, typer.Option(help="With cpu, what a worker spends on an average: its snapshot and merge.")]
+LatencyMs = Annotated[float, typer.Option(help="The longest that a message takes.")]
+Jitter = Annotated[float, typer.Option(help="A batch takes up to this share more or less than its time.")]
+Slow = Annotated[
+    list[str] | None,
+    typer.Option(metavar="RANK:FACTOR@EPOCH", help="From that epoch (from 0) on, at this share of its first speed."),
+]
+Die = Annotated[
+    list[str] | None, typer.Option(metavar="RANK@EPOCH", help="The worker fails in its first batch of that epoch.")
+]
+Anchor = Annotated[int, typer.Option(min=1, help="Batches of the slowest worker between two averages, at first.")]
+MaxAnchor = Annotated[int, typer.Option(min=1, help="The same, at most.")]
+OverheadTarget = Annotated[
+    float, typer.Option(min=0.01, max=0.5, help="Share of the compute time that averaging may cost.")
+]
+MaxBatchDiff = Annotated[int | None, typer.Option(min=0, help="Batches that a worker may be ahead of the slowest.")]
+MaxOvershoot = Annotated[int | None, typer.Option(min=0, help="Batches that a worker may go into the next epoch.")]
+Seed = Annotated[int, typer.Option(help="Of jitter and latencies.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on standard output.")]
+
+
+def simulate(
+    speeds: Speeds,
+    policy: Policy = "cadence",
+    backend: Backend = "cpu",
+    epochs: Epochs = 10,
+    samples: Samples = 60_000,
+    batch_size: BatchSize = 64,
+    batch_ms: BatchMs = 10.0,
+    average_ms: AverageMs = 3.0,
+    stall_ms: StallMs = 0.1,
+    latency_ms: LatencyMs = 0.1,
+    jitter: Jitter = 0.0,
+    slow: Slow = None,
+    die: Die = None,
+    anchor: Anchor = 10,
+    max_anchor: MaxAnchor = 200,
+    overhead_target: OverheadTarget = 0.03,
+    max_batch_diff: MaxBatchDiff = None,
+    max_overshoot: MaxOvershoot = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Try out a run on imagined machines: the engine itself in virtual time, against plain data parallelism.
+
+    Example: flodl simulate --speeds 1,0.4 --backend gloo --jitter 0.05
+    """
+    from flodl_core.errors import ConfigError  # torch comes with it, and takes a while to import
+    from flodl_core.local_options import LocalOptions
+    from flodl_core.policies import ApplyPolicy, AverageBackend, parse_choice
+    from flodl_core.simulation import SimulationSpec
+
+    if max_anchor < anchor:
+        raise CliError(f"--max-anchor ({max_anchor}) must be at least --anchor ({anchor})")
+    try:
+        spec = SimulationSpec(
+            batch_ms=tuple(batch_ms / speed for speed in parse_speeds(speeds)),
+            epoch_size=samples,
+            batch_size=batch_size,
+            num_epochs=epochs,
+            options=LocalOptions(
+                policy=parse_choice(ApplyPolicy, policy, what="--policy"),
+                meets=parse_choice(AverageBackend, backend, what="--backend") is not AverageBackend.CPU,
+                anchor=anchor,
+                max_anchor=max_anchor,
+                overhead_target=overhead_target,
+                max_batch_diff=max_batch_diff,
+                max_overshoot=max_overshoot,
+            ),
+            average_ms=average_ms,
+            stall_ms=stall_ms,
+            jitter=jitter,
+            latency_ms=latency_ms,
+            slow_downs=tuple(parse_slow_down(text) for text in slow or ()),
+            deaths=tuple(parse_death(text) for text in die or ()),
+            seed=seed,
+        )
+    except ConfigError as error:
+        raise CliError(str(error)) from error
+    _run(spec, backend, as_json=as_json)
+
+
+def _run(spec: "SimulationSpec", backend: str, *, as_json: bool) -> None:
+    from flodl_cli.simulation_output import print_json, print_tables, simulate_with_progress
+
+    report, real_s = simulate_with_progress(spec)
+    if as_json:
+        print_json(spec, report, real_s)
+    else:
+        print_tables(spec, backend, report, real_s)
+
+
+def parse_speeds(text: str) -> tuple[float, ...]:
+    """``1,0.4x3`` as (1.0, 0.4, 0.4, 0.4).
+
+    Raises:
+        CliError: A speed is no positive number, a count no positive integer, or there are too many.
+    """
+    speeds: list[float] = []
+    for part in split_list(text):
+        speed, times, count = part.partition("x")
+        value = _number(speed)
+        num_ranks = int(count) if count.isdecimal() else 0 if times else 1
+        if value is None or not 0 < value < float("inf") or num_ranks < 1:
+            raise CliError(f"--speeds wants positive numbers such as 1,0.4 or 1,0.4x8, not {part!r}")
+        if len(speeds) + num_ranks > MOST_RANKS:
+            raise CliError(f"--speeds names more than {MOST_RANKS:,} ranks")
+        speeds += [value] * num_ranks
+    return tuple(speeds)
+
+
+def parse_slow_down(text: str) -> "SlowDown":
+    """``0:0.4@4`` as rank 0 at 0.4 of its speed from epoch 4 on.
+
+    Raises:
+        CliError: It is not of that form.
+    """
+    from flodl_core.simulation import SlowDown
+
+    rank, _, rest = text.partition(":")
+    factor, _, epoch = rest.partition("@")
+    value = _number(factor)
+    if value is None or not (rank.isdecimal() and epoch.isdecimal()):
+        raise CliError(f"--slow wants RANK:FACTOR@EPOCH such as 0:0.4@4, not {text!r}")
+    return SlowDown(rank=int(rank), factor=value, epoch=int(epoch))
+
+
+def parse_death(text: str) -> "Death":
+    """``1@3`` as the end of rank 1 in epoch 3.
+
+    Raises:
+        CliError: It is not of that form.
+    """
+    from flodl_core.simulation import Death, Moment
+
+    rank, _, epoch = text.partition("@")
+    if not (rank.isdecimal() and epoch.isdecimal()):
+        raise CliError(f"--die wants RANK@EPOCH such as 1@3, not {text!r}")
+    return Death(rank=int(rank), moment=Moment.EPOCH, at=int(epoch))
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

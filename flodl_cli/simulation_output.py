@@ -1,0 +1,84 @@
+"""What ``flodl simulate`` shows: a bar while it works, then tables or one JSON object."""
+
+import time
+from dataclasses import asdict
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from flodl_cli import figures
+from flodl_core.simulation import RankReport, SimulationReport, SimulationSpec
+from flodl_core.simulation import simulate as simulate_run
+from flodl_store.plain_json import dump_json
+
+MOST_ROWS = 16
+"""Ranks in the table; JSON has them all."""
+
+
+def simulate_with_progress(spec: SimulationSpec) -> tuple[SimulationReport, float]:
+    """The report, and the seconds of real time that it took; with a bar on standard error where that is a terminal."""
+    columns = (TextColumn("simulating"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    start_s = time.perf_counter()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("simulating", total=spec.epoch_size * spec.num_epochs)
+        report = simulate_run(spec, on_progress=lambda num_samples: progress.update(task, completed=num_samples))
+    return report, time.perf_counter() - start_s
+
+
+def print_json(spec: SimulationSpec, report: SimulationReport, real_s: float) -> None:
+    """One object on standard output; docs/simulate.md says what is in it."""
+    fields = asdict(report)
+    shares = [rank["batch_share"] for rank in fields["ranks"]]
+    print(
+        dump_json({**fields, "batch_share": shares, "speed_up": report.speed_up, "seed": spec.seed, "real_s": real_s})
+    )
+
+
+def print_tables(spec: SimulationSpec, backend: str, report: SimulationReport, real_s: float) -> None:
+    """The run as a whole, then rank by rank."""
+    console = Console()
+    console.print(_outcome(spec, backend, report, real_s))
+    console.print()
+    console.print(_ranks(spec, report.ranks))
+    if spec.world_size > MOST_ROWS:
+        console.print(f"and {spec.world_size - MOST_ROWS:,} more: --json has them all", highlight=False)
+
+
+def _outcome(spec: SimulationSpec, backend: str, report: SimulationReport, real_s: float) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    options = spec.options
+    lost = ", ".join(f"rank {rank}" for rank in report.lost_ranks)
+    rows = {
+        "run": f"{report.status}  {options.policy}, {backend}" + (f"; lost: {lost}" if lost else ""),
+        "samples": f"{report.num_samples:,} in {report.global_step:,} batches of up to {spec.batch_size}",
+        "time": figures.duration(report.wall_s),
+        "in lockstep": f"{figures.duration(report.lockstep_wall_s)}: this run is {report.speed_up:.2f} times as fast",
+        "capacity efficiency": figures.percent(report.capacity_efficiency),
+        "by epoch": " ".join(figures.percent(efficiency) for efficiency in report.epoch_efficiency[:MOST_ROWS]),
+        "averages": f"{report.num_syncs:,}, anchor {report.anchor}",
+        "simulated in": f"{figures.duration(real_s)}: {report.num_messages:,} messages",
+    }
+    if report.status != "completed":
+        del rows["in lockstep"]  # that run would have been another
+    for name, value in rows.items():
+        if value:
+            table.add_row(name, value)
+    return table
+
+
+def _ranks(spec: SimulationSpec, ranks: tuple[RankReport, ...]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in ("rank", "ms/batch", "batches", "share", "training", "averaging", "waiting", "without data"):
+        table.add_column(column, justify="right")
+    for rank, row in enumerate(ranks[:MOST_ROWS]):
+        total_s = row.train_s + row.average_s + row.wait_s + row.no_data_s or 1.0
+        times = (row.train_s, row.average_s, row.wait_s, row.no_data_s)
+        table.add_row(
+            str(rank),
+            f"{spec.batch_ms[rank]:.3g}",
+            f"{row.num_batches:,}",
+            figures.percent(row.batch_share),
+            *(figures.percent(time_s / total_s) for time_s in times),
+        )
+    return table

@@ -1,0 +1,128 @@
+"""``flodl simulate``: what it prints, and one line for each kind of bad input."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from flodl_cli.main import main
+from flodl_cli.simulate import parse_death, parse_slow_down, parse_speeds
+from flodl_core.simulation import Death, Moment, SlowDown
+
+SMALL = ["simulate", "--speeds", "1,0.5", "--epochs", "2", "--samples", "640", "--batch-size", "8"]
+
+
+def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main([*SMALL, *arguments, "--json"]) == 0
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return result
+
+
+def test_the_result_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
+    result = as_json(capsys, "--jitter", "0.05")
+    assert (result["status"], result["num_samples"], result["global_step"]) == ("completed", 1280, 160)
+    assert result["lost_ranks"] == []
+    assert sum(result["batch_share"]) == pytest.approx(1.0)
+    assert result["batch_share"] == [rank["batch_share"] for rank in result["ranks"]]
+    assert result["batch_share"][0] > 0.6
+    assert len(result["epoch_efficiency"]) == 2
+    assert result["speed_up"] == pytest.approx(result["lockstep_wall_s"] / result["wall_s"])
+    assert result["num_messages"] > result["num_syncs"] > 0
+    assert 0.8 < result["capacity_efficiency"] <= 1.0
+    assert result["anchor"] == 10
+    assert result["real_s"] > 0
+
+
+@pytest.mark.parametrize("policy", ["sync", "cadence", "async"])
+@pytest.mark.parametrize("backend", ["gloo", "cpu", "nccl"])
+def test_every_policy_and_backend(policy: str, backend: str, capsys: pytest.CaptureFixture[str]) -> None:
+    result = as_json(capsys, "--policy", policy, "--backend", backend)
+    assert (result["status"], result["num_samples"]) == ("completed", 1280)
+
+
+def test_the_same_seed_gives_the_same_run(capsys: pytest.CaptureFixture[str]) -> None:
+    first, second, other = (as_json(capsys, "--jitter", "0.3", "--seed", seed) for seed in "112")
+    del first["real_s"], second["real_s"]
+    assert first == second
+    assert other["wall_s"] != first["wall_s"]
+
+
+def test_a_slower_machine_gets_less(capsys: pytest.CaptureFixture[str]) -> None:
+    before = as_json(capsys)
+    after = as_json(capsys, "--slow", "0:0.25@1")
+    assert after["batch_share"][0] < before["batch_share"][0]
+    assert after["wall_s"] > before["wall_s"]
+    assert after["lockstep_wall_s"] > before["lockstep_wall_s"]
+
+
+def test_a_worker_that_dies_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    result = as_json(capsys, "--die", "1@1")
+    assert (result["status"], result["lost_ranks"]) == ("failed", [1])
+    assert 640 <= result["num_samples"] < 1280
+
+
+def test_people_get_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(SMALL) == 0
+    out = capsys.readouterr().out
+    for text in ("completed  cadence, cpu", "1,280 in 160 batches", "times as fast", "capacity efficiency", "waiting"):
+        assert text in out
+
+
+def test_a_table_says_how_many_ranks_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--speeds", "1x20", "--epochs", "1", "--samples", "2000", "--batch-size", "8"]) == 0
+    assert "and 4 more: --json has them all" in capsys.readouterr().out
+
+
+def test_a_run_that_lost_a_worker_is_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--die", "0@0"]) == 0
+    out = capsys.readouterr().out
+    assert "failed  cadence, cpu; lost: rank 0" in out
+    assert "times as fast" not in out
+
+
+def test_speeds_are_read() -> None:
+    assert parse_speeds("1, 0.4x3,2e0") == (1.0, 0.4, 0.4, 0.4, 2.0)
+
+
+def test_faults_are_read() -> None:
+    assert parse_slow_down("12:0.4@3") == SlowDown(rank=12, factor=0.4, epoch=3)
+    assert parse_death("2@0") == Death(rank=2, moment=Moment.EPOCH, at=0)
+
+
+BAD_INPUT = {
+    "no speeds": (["simulate"], "Missing option '--speeds'"),
+    "speed that is no number": (["simulate", "--speeds", "1,fast"], "--speeds wants positive numbers"),
+    "speed 0": (["simulate", "--speeds", "1,0"], "not '0'"),
+    "negative speed": (["simulate", "--speeds", "-1"], "not '-1'"),
+    "infinite speed": (["simulate", "--speeds", "inf"], "not 'inf'"),
+    "speed that is not a number": (["simulate", "--speeds", "nan"], "not 'nan'"),
+    "empty speed": (["simulate", "--speeds", "1,"], "not ''"),
+    "no ranks of a speed": (["simulate", "--speeds", "1x0"], "not '1x0'"),
+    "malformed count": (["simulate", "--speeds", "1x"], "not '1x'"),
+    "too many ranks": (["simulate", "--speeds", "1x9999999999"], "more than 10,000 ranks"),
+    "epochs 0": ([*SMALL, "--epochs", "0"], "Invalid value for '--epochs'"),
+    "unknown policy": ([*SMALL, "--policy", "fast"], "--policy must be one of sync, cadence, async"),
+    "unknown backend": ([*SMALL, "--backend", "mpi"], "--backend must be one of nccl, gloo, cpu"),
+    "jitter 1": ([*SMALL, "--jitter", "1"], "jitter must be at least 0 and below 1, not 1.0"),
+    "batch time 0": ([*SMALL, "--batch-ms", "0"], "batch_ms must be positive and finite, not 0.0 (rank 0)"),
+    "average of no time": ([*SMALL, "--average-ms", "nan"], "average_ms must be at least 0 and finite, not nan"),
+    "anchors the wrong way round": ([*SMALL, "--max-anchor", "5"], "--max-anchor (5) must be at least --anchor (10)"),
+    "malformed slow-down": ([*SMALL, "--slow", "0:0.4"], "--slow wants RANK:FACTOR@EPOCH such as 0:0.4@4"),
+    "slow-down of nobody": ([*SMALL, "--slow", "2:0.4@1"], "a slow-down names rank 2; there are ranks 0..1"),
+    "slow-down in no epoch": ([*SMALL, "--slow", "0:0.4@2"], "a slow-down names epoch 2; there are epochs 0..1"),
+    "slow-down to nothing": ([*SMALL, "--slow", "0:0@1"], "a slow-down's factor must be positive and finite, not 0.0"),
+    "malformed death": ([*SMALL, "--die", "0"], "--die wants RANK@EPOCH such as 1@3, not '0'"),
+    "death of nobody": ([*SMALL, "--die", "7@0"], "a death names rank 7; there are ranks 0..1"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "expected"), BAD_INPUT.values(), ids=BAD_INPUT.keys())
+def test_bad_input_is_one_line(arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert expected in captured.err
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith("flodl: error: ")
