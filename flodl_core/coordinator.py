@@ -85,6 +85,7 @@ class Coordinator(abc.ABC):
         self._last_snapshots: dict[int, Snapshot] = {}
         self._out: list[Command] = []
         self._now_s = start_s
+        self._ends_s = None if plan.max_time_s is None else start_s + plan.max_time_s
 
     # What the loop calls
 
@@ -136,12 +137,19 @@ class Coordinator(abc.ABC):
     def tick(self, now_s: float) -> list[Command]:
         """Take notice of the time; to be called at least at ``next_deadline_s``."""
         self._now_s = now_s
+        if self._ends_s is not None and now_s >= self._ends_s:
+            self._stop("completed")
         self._on_tick()
         return self._flush()
 
     @property
     def next_deadline_s(self) -> float | None:
         """When ``tick`` has something to do, or None."""
+        deadlines = [self._policy_deadline_s, None if self.is_stopping else self._ends_s]
+        return min((deadline_s for deadline_s in deadlines if deadline_s is not None), default=None)
+
+    @property
+    def _policy_deadline_s(self) -> float | None:
         return None
 
     @property

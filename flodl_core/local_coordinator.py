@@ -317,8 +317,8 @@ class LocalCoordinator(Coordinator):
         return self._now_s + self._options.snapshot_timeout_s + SNAPSHOT_BATCHES * batch_ms / 1e3
 
     @property
-    def next_deadline_s(self) -> float | None:
-        """See ``Coordinator``: the first limit of a snapshot."""
+    def _policy_deadline_s(self) -> float | None:
+        """The first limit of a snapshot."""
         return self._average.next_limit_s
 
     def _on_tick(self) -> None:

@@ -151,11 +151,18 @@ class Run:
         job = self.job
         labels = [worker_label(spec, device) for spec, device in zip(job.specs, job.devices, strict=True)]
         plan = RunPlan(
-            devices=tuple(labels), epoch_size=job.epoch_size, batch_size=job.batch_size, num_epochs=job.num_epochs
+            devices=tuple(labels),
+            epoch_size=job.epoch_size,
+            batch_size=job.batch_size,
+            num_epochs=job.num_epochs,
+            max_steps=job.max_steps,
+            max_time_s=job.max_time_s,
         )
         now_s = time.perf_counter()
         if job.is_sync:
-            return SyncCoordinator(plan, mediated=not job.meets and not job.is_single, start_s=now_s)
+            mediated = not job.meets and not job.is_single
+            is_progressive = job.options.progressive_dispatch
+            return SyncCoordinator(plan, mediated=mediated, is_progressive=is_progressive, start_s=now_s)
         return LocalCoordinator(plan, job.options, start_s=now_s)
 
     def start(self) -> None:
@@ -292,7 +299,8 @@ class Run:
             if not self.job.is_sync and not self.job.meets:
                 payload = payload.clone()  # the averager's own buffers: written again in the next round
             self._last_state = payload
-        self._callbacks.submit(lambda: self._call_back(ready.metrics, payload))
+        version = ready.metrics.epoch + 1 if self.job.is_single else self.coordinator.num_syncs
+        self._callbacks.submit(lambda: self._call_back(ready.metrics, payload, version))
 
     # In the averaging thread
 
@@ -324,12 +332,15 @@ class Run:
 
     # In the callbacks' thread
 
-    def _call_back(self, metrics: EpochMetrics, payload: ReplicaState | None) -> None:
+    def _call_back(self, metrics: EpochMetrics, payload: ReplicaState | None, version: int) -> None:
+        if payload is not None and (self.job.eval_fn is not None or self.job.saves_epoch(metrics.epoch)):
+            self._replica.load(payload)
         # a run that was told to stop does not work off the evaluations that wait
         if self.job.eval_fn is not None and payload is not None and not self._stop_requested.is_set():
-            self._replica.load(payload)
             result = self.job.eval_fn(self._initial)
             metrics = replace(metrics, eval={name: float(value) for name, value in result.items()})
+        if self.job.checkpoint_fn is not None and payload is not None and self.job.saves_epoch(metrics.epoch):
+            self.job.checkpoint_fn(version, self._initial)
         if self.job.metrics_fn is not None:
             self.job.metrics_fn(metrics)
         self.metrics.put(metrics)

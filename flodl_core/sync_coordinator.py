@@ -23,8 +23,10 @@ from flodl_core.messages import (
 from flodl_core.run_book import STEP_WINDOW_S
 from flodl_core.tally import tally
 
-EPOCHS_AHEAD = 2
-"""Epochs that a worker knows of, so that it never waits for the next."""
+PLANS_AHEAD = 2
+"""Plans that a worker knows of, so that it never waits for the next."""
+ROUNDS_PER_PLAN = 64
+"""Rounds in a plan where epochs are dealt bit by bit."""
 
 
 class SyncCoordinator(Coordinator):
@@ -34,12 +36,18 @@ class SyncCoordinator(Coordinator):
         plan: The run.
         mediated: Whether gradients go through the coordinator (CPU backend).
         start_s: When the run starts.
+        is_progressive: Whether an epoch is dealt a few rounds at a time; what is trained is the same.
     """
 
-    def __init__(self, plan: RunPlan, *, mediated: bool, start_s: float) -> None:
+    def __init__(self, plan: RunPlan, *, mediated: bool, start_s: float, is_progressive: bool = False) -> None:
         super().__init__(plan, start_s=start_s)
         self._mediated = mediated
-        self._started_epochs = 0
+        self._round_size = plan.batch_size * plan.world_size
+        self._plan_size = ROUNDS_PER_PLAN * self._round_size if is_progressive else plan.epoch_size
+        self._next_epoch, self._next_offset = 0, 0
+        self._dealt_rounds = 0
+        self._dealt_samples = 0
+        self._trained_samples = 0
         self._done: dict[int, int] = defaultdict(int)
         self._stepped: dict[int, Averaged] = {}
         self._reported_epoch = -1
@@ -61,27 +69,55 @@ class SyncCoordinator(Coordinator):
         return self._done[self.current_epoch] if self.current_epoch < self.plan.num_epochs else 0
 
     def _on_start(self) -> None:
-        for _ in range(EPOCHS_AHEAD):
-            self._start_epoch()
+        self._deal()
 
-    def _start_epoch(self) -> None:
-        if self._started_epochs < self.plan.num_epochs and not self.is_stopping:
-            plan = EpochPlan(epoch=self._started_epochs, offset=0, size=self.plan.epoch_size)
-            self._started_epochs += 1
+    def _deal(self) -> None:
+        """Keep the workers ahead by a few plans."""
+        while self._dealt_samples - self._trained_samples <= (PLANS_AHEAD - 1) * self._plan_size:
+            size = self._next_size()
+            if size == 0 or self.is_stopping:
+                return
+            plan = EpochPlan(epoch=self._next_epoch, offset=self._next_offset, size=size)
+            self._dealt_samples += size
+            self._dealt_rounds += -(-size // self._round_size)
+            self._next_offset += size
+            if self._next_offset == self.plan.epoch_size:
+                self._next_epoch, self._next_offset = self._next_epoch + 1, 0
             self._send_all(StartEpoch(plan=plan))
+
+    def _next_size(self) -> int:
+        """Samples of the next plan; 0 at the end of the run."""
+        if self._next_epoch == self.plan.num_epochs:
+            return 0
+        size = min(self._plan_size, self.plan.epoch_size - self._next_offset)
+        if self.plan.max_steps is None:
+            return size
+        rounds_left = -(-self.plan.max_steps // self.plan.world_size) - self._dealt_rounds
+        return min(size, rounds_left * self._round_size)
+
+    def _maybe_stop_at_limit(self) -> None:
+        """Stop once all that the limit of steps allows is trained; an epoch that ended with it is reported first."""
+        is_cut = self._trained_samples == self._dealt_samples and self._next_size() == 0
+        in_epoch = self._done[self.current_epoch] if self.current_epoch < self.plan.num_epochs else 0
+        if is_cut and self.current_epoch < self.plan.num_epochs and in_epoch < self.plan.epoch_size:
+            self._stop("completed")
 
     def _on_message(self, message: ToCoordinator) -> None:
         match message:
             case BatchesDone():
                 self._done[message.epoch] += message.num_samples
+                self._trained_samples += message.num_samples
                 self._count_syncs(message.round, message.num_syncs, message.sync_ms)
+                self._deal()
                 self._maybe_end_epoch()
+                self._maybe_stop_at_limit()
             case Snapshot():
                 self._snapshots[message.entry.rank] = message
                 self._maybe_compute()
             case Averaged() if message.epochs:
                 self._stepped[message.epochs[-1]] = message
                 self._maybe_end_epoch()
+                self._maybe_stop_at_limit()
             case Averaged():
                 self._on_gradients(message)
 
@@ -97,7 +133,6 @@ class SyncCoordinator(Coordinator):
         self._reported_epoch = epoch
         self._emit_syncs()
         self._end_epochs(message.epochs, message.payload)
-        self._start_epoch()
         if self._reported_epoch == self.plan.num_epochs - 1 and not self.is_stopping:
             self._shut_down(hand_in=())
 

@@ -1,15 +1,17 @@
 """What a worker under the policy sync does next, without tensors, threads or clocks.
 
-Round k of an epoch takes the next ``world_size x batch_size`` samples of its permutation, split evenly; so every rank
-knows everybody's part, and all ranks do the same number of rounds. A stop reaches all of them with the result of one
+Round k of an epoch takes the next ``world_size x batch_size`` samples of its permutation, split evenly or by given
+ratios; so every rank knows everybody's part, and all ranks do the same number of rounds. A plan is a stretch of whole
+rounds, or of what is left of the epoch. A stop reaches all of them with the result of one
 round, so that none waits for another that has ended.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flodl_core.messages import EpochPlan, Shutdown, StartEpoch, ToWorker
-from flodl_core.partition import equal_sizes
+from flodl_core.partition import equal_sizes, ratio_to_sizes
 from flodl_core.worker_logic import BeginEpoch, Exit, Wait
 
 
@@ -39,12 +41,20 @@ class SyncLogic:
         rank: The worker's rank.
         world_size: Number of ranks.
         batch_size: Samples in a rank's full batch.
+        epoch_size: Samples in an epoch.
+        ratios: Share of each rank in a round, or None for equal ones.
     """
 
-    def __init__(self, *, rank: int, world_size: int, batch_size: int) -> None:
+    def __init__(
+        self, *, rank: int, world_size: int, batch_size: int, epoch_size: int, ratios: Sequence[float] | None = None
+    ) -> None:
         self._rank = rank
         self._world_size = world_size
-        self._batch_size = batch_size
+        self._epoch_size = epoch_size
+        self._ratios = ratios
+        self._round_size = world_size * batch_size
+        self._full_sizes = self._split(self._round_size)
+        self._full_before = sum(self._full_sizes[:rank])
         self._queue: deque[EpochPlan] = deque()
         self._done = 0
         self._round = 0
@@ -76,26 +86,49 @@ class SyncLogic:
             return BeginEpoch(epoch=plan.epoch)
         return self._batch(plan, self._done)
 
+    def _split(self, num_samples: int) -> tuple[int, ...]:
+        if self._ratios is None:
+            return equal_sizes(self._world_size, num_samples)
+        return ratio_to_sizes(self._ratios, num_samples)
+
+    @property
+    def full_size(self) -> int:
+        """The rank's samples in a full round."""
+        return self._full_sizes[self._rank]
+
     @property
     def next_batch(self) -> SyncBatch | None:
-        """The batch after the current one, for reading ahead; None where the epoch ends."""
-        after = self._done + self._world_size * self._batch_size
-        return self._batch(self._queue[0], after) if self._queue and after < self._queue[0].size else None
+        """The batch after the current one, for reading ahead; None where it is of another epoch or not dealt yet."""
+        after = self._done + self._round_size
+        if not self._queue:
+            return None
+        if after < self._queue[0].size:
+            return self._batch(self._queue[0], after)
+        is_dealt = len(self._queue) > 1 and self._queue[1].epoch == self._queue[0].epoch
+        return self._batch(self._queue[1], 0) if is_dealt else None
+
+    def _sizes(self, plan: EpochPlan, done: int) -> tuple[int, ...]:
+        left = plan.size - done
+        return self._full_sizes if left >= self._round_size else self._split(left)
 
     def _batch(self, plan: EpochPlan, done: int) -> SyncBatch:
-        left = plan.size - done
-        full = self._world_size * self._batch_size
-        if left >= full:
-            before, size = self._rank * self._batch_size, self._batch_size
+        start = plan.offset + done
+        if plan.size - done >= self._round_size:
+            before, size = self._full_before, self._full_sizes[self._rank]
         else:
-            sizes = equal_sizes(self._world_size, left)
+            sizes = self._sizes(plan, done)
             before, size = sum(sizes[: self._rank]), sizes[self._rank]
-        offset = plan.offset + done + before
-        return SyncBatch(round=self._round, epoch=plan.epoch, offset=offset, size=size, is_last=left <= full)
+        return SyncBatch(
+            round=self._round,
+            epoch=plan.epoch,
+            offset=start + before,
+            size=size,
+            is_last=start + self._round_size >= self._epoch_size,
+        )
 
-    def active_ranks(self, batch: SyncBatch) -> int:
-        """How many ranks have samples in the batch's round: what it adds to the global step."""
-        return min(self._world_size, self._queue[0].size - self._done) if batch.is_last else self._world_size
+    def active_ranks(self) -> int:
+        """How many ranks have samples in the current round: what it adds to the global step."""
+        return sum(size > 0 for size in self._sizes(self._queue[0], self._done))
 
     def stepped(self, *, stop: bool) -> None:
         """The round's step has been taken.
@@ -105,7 +138,7 @@ class SyncLogic:
         """
         self._round += 1
         self._is_stopped = stop
-        self._done += self._world_size * self._batch_size
+        self._done += self._round_size
         if self._done >= self._queue[0].size:
             self._queue.popleft()
             self._done = 0

@@ -38,7 +38,13 @@ class SyncWorker(Worker):
     def __init__(self, seat: WorkerSeat) -> None:
         super().__init__(seat)
         world_size = self.job.world_size
-        self._logic = SyncLogic(rank=seat.rank, world_size=world_size, batch_size=self.job.batch_size)
+        self._logic = SyncLogic(
+            rank=seat.rank,
+            world_size=world_size,
+            batch_size=self.job.batch_size,
+            epoch_size=self.job.epoch_size,
+            ratios=self.job.options.partition_ratios,
+        )
         self._global_step = 0
         self._num_syncs = 0
         self._sync_ms = 0.0
@@ -111,7 +117,7 @@ class SyncWorker(Worker):
         end_s, step_ms = self.trainer.finish(step_start_s)
         if batch.size > 0:
             self._record(batch, start_s, end_s, compute_ms + step_ms)
-        self._global_step += self._logic.active_ranks(batch)
+        self._global_step += self._logic.active_ranks()
         self._conclude(batch, verdict)
 
     def _record(self, batch: SyncBatch, start_s: float, end_s: float, busy_ms: float) -> None:
@@ -119,7 +125,7 @@ class SyncWorker(Worker):
             round_=0,
             epoch=batch.epoch,
             num_samples=batch.size,
-            is_full=batch.size == self.job.batch_size,
+            is_full=batch.size == self._logic.full_size,
             busy_ms=busy_ms,
             start_s=start_s,
             end_s=end_s,

@@ -11,6 +11,8 @@ const KINDS = {
   epoch_ended: ["epoch ended", "", ({ epoch, num_samples }) => `${epoch + 1} \u00b7 ${count(num_samples)} samples`],
   sync: ["average", "", (payload) => describeSync(payload)],
   anchor_changed: ["anchor changed", "", ({ before, after }) => `${before} to ${after} batches of the slowest rank`],
+  guard_changed: ["guard", "warn", ({ is_holding, divergence }) =>
+    `${is_holding ? "holds anchor and overshoot" : "lets go"}: replicas were up to ${Number(divergence).toPrecision(2)} of their mean apart`],
   throttled: ["throttled", "warn", ({ num_batches_ahead }) => `${num_batches_ahead} batches ahead`],
   snapshot_late: ["snapshot late", "warn", ({ limit_s }) => `not within ${limit_s} s: averaged without it`],
   worker_lost: ["worker lost", "bad", ({ error }) => error ?? ""],

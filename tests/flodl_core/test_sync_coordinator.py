@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import pytest
+
 from flodl_core.commands import Command, ComputeAverage, Emit, EpochReady, StopMeetings
 from flodl_core.coordinator import RunPlan
 from flodl_core.errors import NonFiniteError
 from flodl_core.events import EpochEnded, RunStarted, StepWindow, SyncEvent, WorkerLost
-from flodl_core.messages import CallbackFailed, Snapshot, StopRequested, ToCoordinator, Update
+from flodl_core.messages import FINAL_ROUND, CallbackFailed, Snapshot, StopRequested, ToCoordinator, Update
 from flodl_core.run_book import STEP_WINDOW_S
-from flodl_core.sync_coordinator import SyncCoordinator
+from flodl_core.sync_coordinator import ROUNDS_PER_PLAN, SyncCoordinator
 from flodl_core.tally import Tally
 from tests.flodl_core.local_driver import NOW_S, run_ended
 from tests.flodl_core.message_factories import (
@@ -33,14 +35,26 @@ EPOCH_SIZE = 4 * BATCH_SIZE
 class Driver:
     """A coordinator, and the commands that it gave."""
 
-    def __init__(self, *, mediated: bool, world_size: int = 2, num_epochs: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        mediated: bool,
+        world_size: int = 2,
+        num_epochs: int = 1,
+        epoch_size: int = EPOCH_SIZE,
+        is_progressive: bool = False,
+        max_steps: int | None = None,
+        max_time_s: float | None = None,
+    ) -> None:
         plan = RunPlan(
             devices=tuple(f"cpu{rank}" for rank in range(world_size)),
-            epoch_size=EPOCH_SIZE,
+            epoch_size=epoch_size,
             batch_size=BATCH_SIZE,
             num_epochs=num_epochs,
+            max_steps=max_steps,
+            max_time_s=max_time_s,
         )
-        self.coordinator = SyncCoordinator(plan, mediated=mediated, start_s=0.0)
+        self.coordinator = SyncCoordinator(plan, mediated=mediated, is_progressive=is_progressive, start_s=0.0)
         self.all = self.coordinator.start()
 
     def handle(self, *messages: ToCoordinator, now_s: float = NOW_S) -> list[Command]:
@@ -82,9 +96,50 @@ def test_workers_know_two_epochs_and_get_the_next_as_one_ends() -> None:
         Emit(event=RunStarted(time_s=0.0, devices=("cpu0", "cpu1"), num_epochs=4, num_samples=EPOCH_SIZE)),
         *[to(rank, start_epoch(epoch, 0, EPOCH_SIZE)) for epoch in (0, 1) for rank in (0, 1)],
     ]
-    commands = driver.handle(report(0, 2), report(1, 2), averaged(1, epochs=(0,)))
+    commands = driver.handle(report(0, 2), report(1, 2))
     assert sends(commands) == [to(rank, start_epoch(2, 0, EPOCH_SIZE)) for rank in (0, 1)]
+    driver.handle(averaged(1, epochs=(0,)))
     assert driver.coordinator.current_epoch == 1
+
+
+def test_epoch_that_is_dealt_bit_by_bit_keeps_workers_a_plan_ahead() -> None:
+    size = ROUNDS_PER_PLAN * 2 * BATCH_SIZE
+    driver = Driver(mediated=False, epoch_size=2 * size + 5, is_progressive=True)
+    assert [to(0, start_epoch(0, offset, size)) for offset in (0, size)] == sends(driver.all)[::2]
+    assert sends(driver.handle(report(0, ROUNDS_PER_PLAN))) == []
+    commands = driver.handle(report(1, ROUNDS_PER_PLAN))
+    assert sends(commands) == [to(rank, start_epoch(0, 2 * size, 5)) for rank in (0, 1)]
+
+
+@pytest.mark.parametrize("max_steps", [5, 6])
+def test_limit_of_steps_ends_the_run_with_the_round_that_reaches_it(max_steps: int) -> None:
+    driver = Driver(mediated=False, num_epochs=4, max_steps=max_steps)
+    dealt = [send.message for send in sends(driver.all) if send.rank == 0]
+    assert dealt == [start_epoch(0, 0, EPOCH_SIZE), start_epoch(1, 0, 2 * BATCH_SIZE)], "two rounds and one"
+    driver.handle(report(0, 2), report(1, 2), averaged(1, epochs=(0,)))
+    assert not driver.coordinator.is_stopping
+    commands = driver.handle(report(0, 1, epoch=1), report(1, 1, epoch=1))
+    assert commands[:3] == [StopMeetings(), *[shutdown(rank, hand_in=True) for rank in (0, 1)]]
+
+
+def test_epoch_that_ends_at_the_limit_of_steps_is_reported_first() -> None:
+    driver = Driver(mediated=False, num_epochs=4, max_steps=4)
+    driver.handle(report(0, 2), report(1, 2))
+    assert not driver.coordinator.is_stopping
+    commands = driver.handle(averaged(1, epochs=(0,)))
+    assert any(isinstance(command, EpochReady) for command in commands)
+    assert driver.coordinator.is_stopping
+
+
+def test_limit_of_time_ends_the_run_as_completed() -> None:
+    driver = Driver(mediated=False, num_epochs=4, max_time_s=60.0)
+    assert driver.coordinator.next_deadline_s == 60.0
+    assert driver.coordinator.tick(59.9) == []
+    assert StopMeetings() in driver.coordinator.tick(60.0)
+    assert driver.coordinator.next_deadline_s is None
+    driver.handle(last_snapshot(0), exiting(0), exiting(1), averaged(FINAL_ROUND))
+    assert driver.coordinator.finished is not None
+    assert driver.coordinator.finished.status == "completed"
 
 
 def test_run_of_one_epoch_starts_one() -> None:

@@ -12,8 +12,17 @@ from flodl_core.worker_logic import BeginEpoch, Exit, Wait
 from tests.flodl_core.message_factories import start_epoch
 
 
-def _logic(rank: int = 0, *, world_size: int = 2, batch_size: int = 4, sizes: tuple[int, ...] = ()) -> SyncLogic:
-    logic = SyncLogic(rank=rank, world_size=world_size, batch_size=batch_size)
+def _logic(
+    rank: int = 0,
+    *,
+    world_size: int = 2,
+    batch_size: int = 4,
+    sizes: tuple[int, ...] = (),
+    ratios: tuple[float, ...] | None = None,
+) -> SyncLogic:
+    logic = SyncLogic(
+        rank=rank, world_size=world_size, batch_size=batch_size, epoch_size=sizes[0] if sizes else 1, ratios=ratios
+    )
     for epoch, size in enumerate(sizes):
         logic.handle(start_epoch(epoch, 0, size))
     return logic
@@ -30,7 +39,7 @@ def test_worker_without_an_epoch_waits() -> None:
 
 
 def test_rounds_take_the_next_samples_and_what_is_left_is_split_evenly() -> None:
-    logic = _logic(1, sizes=(19, 8))
+    logic = _logic(1, sizes=(19, 19))
     actions = []
     for _ in range(6):
         action = logic.next_action()
@@ -43,9 +52,8 @@ def test_rounds_take_the_next_samples_and_what_is_left_is_split_evenly() -> None
         SyncBatch(round=1, epoch=0, offset=12, size=4, is_last=False),
         SyncBatch(round=2, epoch=0, offset=18, size=1, is_last=True),
         BeginEpoch(epoch=1),
-        SyncBatch(round=3, epoch=1, offset=4, size=4, is_last=True),
+        SyncBatch(round=3, epoch=1, offset=4, size=4, is_last=False),
     ]
-    assert logic.next_action() == Wait()
 
 
 def test_rank_without_samples_takes_part_all_the_same() -> None:
@@ -53,11 +61,11 @@ def test_rank_without_samples_takes_part_all_the_same() -> None:
     assert logic.next_action() == BeginEpoch(epoch=0)
     batch = _batch(logic)
     assert batch == SyncBatch(round=0, epoch=0, offset=2, size=0, is_last=True)
-    assert logic.active_ranks(batch) == 2
+    assert logic.active_ranks() == 2
 
 
 def test_batch_to_read_ahead_is_the_next_of_the_epoch() -> None:
-    logic = _logic(1, sizes=(19, 8))
+    logic = _logic(1, sizes=(19, 19))
     ahead = []
     for _ in range(3):
         ahead.append(logic.next_batch)
@@ -110,14 +118,34 @@ def test_message_that_has_no_meaning_under_sync_is_a_fault_of_ours() -> None:
 
 
 @given(
-    world_size=st.integers(1, 6),
+    ratios=st.lists(st.sampled_from([0.1, 1.0, 1.0, 3.0]), min_size=1, max_size=6),
+    is_even=st.booleans(),
     batch_size=st.integers(1, 9),
-    sizes=st.lists(st.integers(1, 120), min_size=1, max_size=3),
+    epoch_size=st.integers(1, 120),
+    num_epochs=st.integers(1, 3),
+    rounds_per_plan=st.none() | st.integers(1, 4),
 )
-def test_slices_of_all_ranks_cover_every_epoch_once(world_size: int, batch_size: int, sizes: list[int]) -> None:
-    logics = [
-        _logic(rank, world_size=world_size, batch_size=batch_size, sizes=tuple(sizes)) for rank in range(world_size)
-    ]
+def test_slices_of_all_ranks_cover_every_epoch_once(
+    ratios: list[float],
+    is_even: bool,
+    batch_size: int,
+    epoch_size: int,
+    num_epochs: int,
+    rounds_per_plan: int | None,
+) -> None:
+    ranks = range(len(ratios))
+    shares = None if is_even else tuple(ratios)
+    round_size = batch_size * len(ratios)
+    plan_size = epoch_size if rounds_per_plan is None else rounds_per_plan * round_size
+    logics = []
+    for rank in ranks:
+        logic = SyncLogic(
+            rank=rank, world_size=len(ratios), batch_size=batch_size, epoch_size=epoch_size, ratios=shares
+        )
+        logics.append(logic)
+        for epoch in range(num_epochs):
+            for offset in range(0, epoch_size, plan_size):
+                logic.handle(start_epoch(epoch, offset, min(plan_size, epoch_size - offset)))
     trained: Counter[tuple[int, int]] = Counter()
     num_rounds = 0
     while True:
@@ -131,14 +159,25 @@ def test_slices_of_all_ranks_cover_every_epoch_once(world_size: int, batch_size:
             continue
         assert {batch.round for batch in batches} == {num_rounds}
         assert len({(batch.epoch, batch.is_last) for batch in batches}) == 1
-        assert all(batch.size <= batch_size for batch in batches)
-        assert logics[0].active_ranks(batches[0]) == sum(batch.size > 0 for batch in batches)
+        assert all(batch.size <= logic.full_size for batch, logic in zip(batches, logics, strict=True) if is_even)
+        assert logics[0].active_ranks() == sum(batch.size > 0 for batch in batches)
         trained.update((batch.epoch, batch.offset + i) for batch in batches for i in range(batch.size))
         num_rounds += 1
         for logic in logics:
             logic.stepped(stop=False)
-    assert trained == Counter((epoch, i) for epoch, size in enumerate(sizes) for i in range(size))
-    assert num_rounds == sum(-(-size // (world_size * batch_size)) for size in sizes)
+    assert trained == Counter((epoch, i) for epoch in range(num_epochs) for i in range(epoch_size))
+    assert num_rounds == num_epochs * -(-epoch_size // round_size), "how an epoch is dealt changes nothing"
+
+
+def test_ratios_split_every_round() -> None:
+    logic = _logic(1, batch_size=10, sizes=(30,), ratios=(3, 1))
+    assert logic.next_action() == BeginEpoch(epoch=0)
+    assert logic.full_size == 5
+    assert _batch(logic) == SyncBatch(round=0, epoch=0, offset=15, size=5, is_last=False)
+    logic.stepped(stop=False)
+    assert _batch(logic) == SyncBatch(round=1, epoch=0, offset=28, size=2, is_last=True), (
+        "the odd one goes to the larger"
+    )
 
 
 @given(world_size=st.integers(2, 5), size=st.integers(1, 60), stop_round=st.integers(0, 10), late=st.booleans())
