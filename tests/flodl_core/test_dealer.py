@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -16,7 +17,13 @@ BATCH_SIZE = 4
 
 
 def _dealer(
-    *, world_size: int = 2, epoch_size: int = 400, num_epochs: int = 3, overshoot: int = 2, batch_ms: float = 0.0
+    *,
+    world_size: int = 2,
+    epoch_size: int = 400,
+    num_epochs: int = 3,
+    overshoot: int = 2,
+    batch_ms: float = 0.0,
+    **how: Any,
 ) -> Dealer:
     dealer = Dealer(
         range(world_size),
@@ -24,6 +31,7 @@ def _dealer(
         batch_size=BATCH_SIZE,
         num_epochs=num_epochs,
         overshoot=OvershootLimit(100, overshoot),
+        **how,
     )
     for rank in range(world_size):
         dealer.set_batch_ms(rank, batch_ms)
@@ -173,17 +181,34 @@ class DealerMachine(RuleBasedStateMachine):
         epoch_size=st.integers(1, 120),
         num_epochs=st.integers(1, 4),
         overshoot=st.integers(0, 4),
+        is_progressive=st.sampled_from([True, True, False]),
+        shares=st.none() | st.lists(st.sampled_from([0.01, 1.0, 3.0]), min_size=4, max_size=4),
+        speed_hint=st.none() | st.tuples(st.integers(0, 3), st.sampled_from([1.0, 2.5, 40.0])),
     )
-    def start(self, world_size: int, epoch_size: int, num_epochs: int, overshoot: int) -> None:
+    def start(
+        self,
+        world_size: int,
+        epoch_size: int,
+        num_epochs: int,
+        overshoot: int,
+        is_progressive: bool,
+        shares: list[float] | None,
+        speed_hint: tuple[int, float] | None,
+    ) -> None:
         self.ranks = range(world_size)
-        self.epoch_size, self.num_epochs, self.limit = epoch_size, num_epochs, overshoot
+        self.epoch_size, self.num_epochs = epoch_size, num_epochs
+        self.limit = overshoot if is_progressive else 0
         self.dealer = Dealer(
             self.ranks,
             epoch_size=epoch_size,
             batch_size=BATCH_SIZE,
             num_epochs=num_epochs,
             overshoot=OvershootLimit(100, overshoot),
+            is_progressive=is_progressive,
+            ratios=None if shares is None else shares[:world_size],
+            speed_hint=None if speed_hint is None else (speed_hint[0] % world_size, speed_hint[1]),
         )
+        self.positions: set[tuple[int, int]] = set()
         self.queues: dict[int, deque[EpochPlan]] = {rank: deque() for rank in self.ranks}
         self.dealt = [0] * num_epochs
         self.trained = [0] * num_epochs
@@ -194,7 +219,9 @@ class DealerMachine(RuleBasedStateMachine):
     def deal(self, rank: int, round_batches: int) -> None:
         for dealt in self.dealer.deal(rank, round_batches=round_batches):
             assert dealt.size > 0
-            assert dealt.offset == self.dealt[dealt.epoch], "a gap, or a sample dealt twice"
+            positions = {(dealt.epoch, dealt.offset + i) for i in range(dealt.size)}
+            assert not positions & self.positions, "a sample dealt twice"
+            self.positions |= positions
             assert dealt.offset + dealt.size <= self.epoch_size
             assert self.dealer.current_epoch <= dealt.epoch <= self.dealer.current_epoch + 1
             assert dealt.epoch <= self.dealer.averaged_epoch + 2
@@ -265,6 +292,45 @@ class DealerMachine(RuleBasedStateMachine):
 
 DealerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=60)
 TestDealerMachine = DealerMachine.TestCase
+
+
+def test_ratios_cut_an_epoch_into_slices_of_whole_batches() -> None:
+    dealer = _dealer(epoch_size=45, ratios=(3, 1), batch_ms=100.0)
+    assert dealer.deal(1, round_batches=10) == [plan(0, 36, 9)], "with the smaller batch at the end"
+    assert dealer.deal(0, round_batches=5) == [plan(0, 0, 20)]
+    _finish(dealer, 0, [plan(0, 0, 20)])
+    assert dealer.deal(0, round_batches=5) == [plan(0, 20, 16)], "a round's worth at a time"
+    assert not _finish(dealer, 1, [plan(0, 36, 9)])
+    assert dealer.deal(1, round_batches=5) == [plan(1, 36, 8)], "its slice is done: it streams on, by the overshoot"
+
+
+def test_epoch_dealt_whole_gives_each_rank_its_share_by_speed() -> None:
+    dealer = _dealer(epoch_size=56, is_progressive=False)
+    dealer.set_batch_ms(0, 10.0)
+    dealer.set_batch_ms(1, 25.0)
+    assert dealer.deal(0, round_batches=1) == [plan(0, 0, 40)]
+    assert dealer.deal(1, round_batches=1) == [plan(0, 40, 16)]
+    assert not _finish(dealer, 0, [plan(0, 0, 40)])
+    assert dealer.deal(0, round_batches=1) == [], "none goes on before all are done"
+    dealer.set_batch_ms(0, 25.0)
+    assert _finish(dealer, 1, [plan(0, 40, 16)])
+    assert dealer.deal(0, round_batches=1) == [plan(1, 0, 28)], "cut by speed as known then"
+
+
+def test_epoch_dealt_whole_is_cut_by_the_hint_before_speeds_are_known() -> None:
+    dealer = _dealer(epoch_size=56, is_progressive=False, speed_hint=(1, 2.5))
+    assert dealer.deal(0, round_batches=1) == [plan(0, 0, 40)]
+
+
+def test_no_more_batches_are_dealt_than_the_run_may_train() -> None:
+    dealer = _dealer(max_batches=5, batch_ms=100.0)
+    assert dealer.deal(0, round_batches=4) == [plan(0, 0, 16)]
+    assert dealer.deal(1, round_batches=4) == [plan(0, 16, 4)]
+    _finish(dealer, 0, [plan(0, 0, 16)])
+    assert dealer.deal(0, round_batches=4) == []
+    assert not dealer.is_exhausted
+    _finish(dealer, 1, [plan(0, 16, 4)])
+    assert dealer.is_exhausted
 
 
 def test_what_is_left_is_dealt_though_the_fastest_rank_has_gone_on_to_the_next_epoch() -> None:
