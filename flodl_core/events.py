@@ -4,7 +4,7 @@ Times are seconds since the run started, on the coordinator's clock.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flodl_core.idle_time import IdleMs
 
@@ -66,6 +66,8 @@ class SyncEvent:
         wait_ms: Time that each rank waited for the others to arrive, by rank.
         weights: Samples with which each rank entered, by rank; a rank that was left out is absent.
         divergence: ``||before - after|| / ||after||`` of each rank's parameters, by rank; empty in sync.
+        cosine: Cosine similarity of each rank's parameters before and after, by rank; empty in sync.
+        magnitude: ``||before|| - ||after||`` of each rank's parameters, by rank; empty in sync.
         excluded: Ranks left out because their parameters were not finite.
     """
 
@@ -80,6 +82,8 @@ class SyncEvent:
     divergence: Mapping[int, float]
     excluded: tuple[int, ...]
     anchor: int
+    cosine: Mapping[int, float] = field(default_factory=dict)
+    magnitude: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

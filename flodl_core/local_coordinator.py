@@ -165,7 +165,11 @@ class LocalCoordinator(Coordinator):
         self._deal(rank)
         if moved_on:
             self._on_epoch_trained()
-        if self._dealer.is_exhausted and not self._dealer.has_unaveraged_epoch:
+        self._maybe_stop_at_limit()
+
+    def _maybe_stop_at_limit(self) -> None:
+        """Stop once all that the limit of steps allows is trained; an epoch that ended with it is averaged first."""
+        if self._dealer.is_exhausted and not self._dealer.has_unaveraged_epoch and not self._is_done:
             self._stop("completed")
 
     def _estimate_speed(self, report: BatchesDone) -> None:
@@ -371,6 +375,7 @@ class LocalCoordinator(Coordinator):
                 if rank in self.members:
                     self._send_update(rank, message)
         self._end_epochs(message.epochs, message.payload if message.epochs else None)
+        self._maybe_stop_at_limit()
         if self._is_done and not self.is_stopping:
             self._complete()
         elif not self._options.meets:  # those that meet are dealt to once they have reported back
@@ -420,6 +425,8 @@ class LocalCoordinator(Coordinator):
                 wait_ms=message.wait_ms,
                 weights=message.weights,
                 divergence=message.divergence,
+                cosine=message.cosine,
+                magnitude=message.magnitude,
                 excluded=message.excluded,
                 anchor=self._pace.anchor,
             )

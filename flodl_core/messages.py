@@ -5,7 +5,7 @@ that its docstring names has been sent; then they are the sender's again.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flodl_core.errors import WorkerFailure
 from flodl_core.idle_time import NOT_IDLE, IdleMs
@@ -144,7 +144,10 @@ class Averaged:
         weights: Samples by rank, of those that were averaged.
         excluded: Ranks left out for not being finite.
         discarded_samples: What they had trained since their previous entry.
-        divergence: ``||before - after|| / ||after||`` by rank.
+        divergence: ``||before - after|| / ||after||`` by rank, of the finite ones; ``after`` is the mean itself,
+            whatever an outer optimizer makes of it.
+        cosine: Cosine similarity of ``before`` and ``after`` by rank.
+        magnitude: ``||before|| - ||after||`` by rank.
         epochs: Epochs that this average completes, ascending.
         global_step: Batches trained by all ranks.
         payload: The average, where it has to be handed out or kept; else None.
@@ -160,6 +163,8 @@ class Averaged:
     epochs: tuple[int, ...]
     global_step: int
     payload: Payload | None
+    cosine: Mapping[int, float] = field(default_factory=dict)
+    magnitude: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

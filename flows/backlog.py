@@ -5,8 +5,9 @@ an epoch, two averages. So only their density is lost, half of it at a time: sum
 are kept, whatever happens. How many rows went that way is counted.
 """
 
+import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from flodl_core import EpochMetrics, Event, StepWindow, SyncEvent
@@ -118,19 +119,27 @@ def merge_steps(first: StepWindow, second: StepWindow) -> StepWindow:
 
 
 def merge_syncs(first: SyncEvent, second: SyncEvent) -> SyncEvent:
-    """Two averages as one event: what they cost is added up, the larger divergence stays."""
+    """Two averages as one event: what they cost is added up, the worse drift stays."""
     ranks = sorted({*first.wait_ms, *second.wait_ms})
     weighted = sorted({*first.weights, *second.weights})
-    diverged = sorted({*first.divergence, *second.divergence})
     return replace(
         second,
         num_syncs=first.num_syncs + second.num_syncs,
         duration_ms=first.duration_ms + second.duration_ms,
         wait_ms={rank: first.wait_ms.get(rank, 0.0) + second.wait_ms.get(rank, 0.0) for rank in ranks},
         weights={rank: first.weights.get(rank, 0) + second.weights.get(rank, 0) for rank in weighted},
-        divergence={
-            rank: max(event.divergence[rank] for event in (first, second) if rank in event.divergence)
-            for rank in diverged
-        },
+        divergence=_merge_by_rank(first.divergence, second.divergence, max),
+        cosine=_merge_by_rank(first.cosine, second.cosine, min),
+        magnitude=_merge_by_rank(first.magnitude, second.magnitude, lambda a, b: max(a, b, key=abs)),
         excluded=tuple(sorted({*first.excluded, *second.excluded})),
     )
+
+
+def _merge_by_rank(
+    first: Mapping[int, float], second: Mapping[int, float], pick: Callable[[float, float], float]
+) -> dict[int, float]:
+    merged = {**first, **second}
+    for rank in first.keys() & second.keys():
+        values = (first[rank], second[rank])
+        merged[rank] = math.nan if any(map(math.isnan, values)) else pick(*values)  # NaN is not hidden
+    return dict(sorted(merged.items()))

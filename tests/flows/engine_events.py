@@ -30,6 +30,8 @@ SYNC = SyncEvent(
     wait_ms={0: 1.0, 1: 0.5},
     weights={0: 32, 1: 16},
     divergence={0: 0.01, 1: 0.02},
+    cosine={0: 0.999, 1: 0.998},
+    magnitude={0: -0.5, 1: 0.25},
     excluded=(),
     anchor=10,
 )

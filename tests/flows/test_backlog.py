@@ -65,8 +65,25 @@ def test_windows_of_different_epochs_and_ranks_stay_apart() -> None:
 
 
 def test_two_averages_add_up() -> None:
-    first = replace(SYNC, wait_ms={0: 1.0}, weights={0: 8, 1: 8}, divergence={0: 0.5, 1: 0.1}, excluded=(2,))
-    second = replace(SYNC, round=9, wait_ms={0: 2.0, 1: 3.0}, weights={0: 4}, divergence={0: 0.2}, excluded=(1,))
+    first = replace(
+        SYNC,
+        wait_ms={0: 1.0},
+        weights={0: 8, 1: 8},
+        divergence={0: 0.5, 1: 0.1},
+        cosine={0: 0.9, 1: 0.99},
+        magnitude={0: -2.0, 1: 0.1},
+        excluded=(2,),
+    )
+    second = replace(
+        SYNC,
+        round=9,
+        wait_ms={0: 2.0, 1: 3.0},
+        weights={0: 4},
+        divergence={0: 0.2},
+        cosine={0: 0.95},
+        magnitude={0: 1.0},
+        excluded=(1,),
+    )
     assert merge_syncs(first, second) == replace(
         second,
         num_syncs=2,
@@ -74,8 +91,16 @@ def test_two_averages_add_up() -> None:
         wait_ms={0: 3.0, 1: 3.0},
         weights={0: 12, 1: 8},
         divergence={0: 0.5, 1: 0.1},
+        cosine={0: 0.9, 1: 0.99},
+        magnitude={0: -2.0, 1: 0.1},
         excluded=(1, 2),
     )
+
+
+def test_a_divergence_that_is_not_a_number_is_not_hidden() -> None:
+    for first, second in ((math.nan, 0.5), (0.5, math.nan)):
+        merged = merge_syncs(replace(SYNC, divergence={0: first}), replace(SYNC, divergence={0: second}))
+        assert math.isnan(merged.divergence[0])
 
 
 def test_an_average_that_completed_an_epoch_stays_as_it_is() -> None:

@@ -35,7 +35,10 @@ def test_an_average_keeps_all_that_it_says() -> None:
     assert isinstance(row, NewEvent)
     assert (row.kind, row.rank, row.time_s) == ("sync", None, 1.5)
     assert {**row.payload, "time_s": 1.5} == {field.name: getattr(SYNC, field.name) for field in fields(SYNC)}
-    assert json.loads(dump_json(row.payload))["divergence"] == {"0": 0.01, "1": 0.02}
+    payload = json.loads(dump_json(row.payload))
+    assert payload["divergence"] == {"0": 0.01, "1": 0.02}
+    assert payload["cosine"] == {"0": 0.999, "1": 0.998}
+    assert payload["magnitude"] == {"0": -0.5, "1": 0.25}
 
 
 def test_what_happened_to_a_rank_names_it() -> None:
