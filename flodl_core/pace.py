@@ -11,6 +11,8 @@ from flodl_core.rounds import NO_COUNT, batches_within, choose_deadline_ms
 
 NUM_COSTS = 5
 """Averages whose median cost is fed to El Che."""
+CUT_SHARE = 0.5
+"""A round shorter than this share of the anchor's time was cut off, as the last one of an epoch is."""
 
 
 @dataclass(slots=True)
@@ -103,7 +105,15 @@ class Pace:
         self._costs_ms.append(average_ms)
         ranks = range(self._world_size)
         full_ms = [work.full_ms[rank] for rank in ranks]
-        self._elche.report(full_ms, [work.full_batches[rank] for rank in ranks], self._average_ms, hold=hold)
+        full_batches = [work.full_batches[rank] for rank in ranks]
+        # an average after a few batches tells nothing of what a whole round's costs: the anchor would jump
+        hold = hold or self._was_cut(full_ms, full_batches)
+        self._elche.report(full_ms, full_batches, self._average_ms, hold=hold)
+
+    def _was_cut(self, full_ms: Sequence[float], full_batches: Sequence[int]) -> bool:
+        measured = (ms / num for ms, num in zip(full_ms, full_batches, strict=True) if num > 0)
+        slowest_ms = max([*self._elche.ms_per_batch, *measured])
+        return max(full_ms) < CUT_SHARE * self._elche.anchor * slowest_ms
 
     def unlimited(self, ranks: Sequence[int]) -> Windows:
         """Windows for ranks that are not measured yet: a count would let fast ranks wait for slow ones."""

@@ -61,3 +61,24 @@ def test_one_costly_average_among_cheap_ones_changes_nothing() -> None:
         pace.close_round(_work(BATCH_MS), average_ms=1.0)
     pace.close_round(_work(BATCH_MS), average_ms=500.0)
     assert pace.anchor == 10
+
+
+def test_a_round_that_an_epoch_cut_off_leaves_the_anchor_alone() -> None:
+    pace = _pace()
+    for _ in range(3):
+        pace.close_round(_work(BATCH_MS, num_batches=10), average_ms=3.0)
+    assert pace.anchor == 10
+    pace.close_round(_work(BATCH_MS, num_batches=1), average_ms=3.0)  # 12 % of a round this short
+    assert pace.anchor == 10
+
+
+def test_a_first_round_that_an_epoch_cut_off_leaves_the_anchor_alone() -> None:
+    pace = _pace()
+    pace.close_round(_work(BATCH_MS, num_batches=1), average_ms=3.0)
+    assert pace.anchor == 10
+
+
+def test_a_whole_round_whose_average_costs_too_much_moves_the_anchor() -> None:
+    pace = _pace()
+    pace.close_round(_work(BATCH_MS, num_batches=10), average_ms=15.0)
+    assert pace.anchor == 20
