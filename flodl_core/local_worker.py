@@ -89,7 +89,7 @@ class LocalWorker(Worker):
     def _read_ahead(self, action: act.TrainBatch) -> None:
         plan = self._logic.plan_after(action)
         if plan is not None:
-            self.trainer.loader.read_ahead(epoch=plan.epoch, offset=plan.offset, size=plan.size)
+            self.trainer.read_ahead(epoch=plan.epoch, offset=plan.offset, size=plan.size)
 
     def _position(self) -> int:
         """Where the schedule stands: the global step as of the last average, and what all ranks probably did since.

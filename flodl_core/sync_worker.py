@@ -135,7 +135,7 @@ class SyncWorker(Worker):
     def _read_ahead(self) -> None:
         batch = self._logic.next_batch
         if batch is not None and batch.size > 0:
-            self.trainer.loader.read_ahead(epoch=batch.epoch, offset=batch.offset, size=batch.size)
+            self.trainer.read_ahead(epoch=batch.epoch, offset=batch.offset, size=batch.size)
 
     def _conclude(self, batch: SyncBatch, verdict: _Verdict) -> None:
         self._is_leader = verdict.leader == self.seat.rank

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -45,6 +46,9 @@ class Trainer:
         self.context = WorkerContext(self)
         self.num_updates = 0
         self.idle = IdleClock()
+        self._autocast: AbstractContextManager[Any] = (
+            nullcontext() if job.amp is None else torch.autocast(self.device.type, dtype=job.amp)
+        )
         self._stretch = job.specs[rank].slowdown - 1.0
         self._losses: list[tuple[Tensor, int]] = []
 
@@ -60,19 +64,52 @@ class Trainer:
         Returns:
             When work on the batch began, in seconds: the wait for a slow loader is not part of it.
         """
+        if size > self.job.micro_batch_size:
+            return self._accumulate(epoch, offset, size, read_ahead)
         start_s = time.perf_counter()
-        batch = self.loader.fetch(epoch=epoch, offset=offset, size=size)
-        if self.job.source.loads_slowly:
-            loaded_s = time.perf_counter()
-            self.idle.load_ms += 1e3 * (loaded_s - start_s)
-            start_s = loaded_s
+        batch, waited_s = self._fetch(epoch, offset, size)
         read_ahead()
-        with self.scalars:
-            loss = self.job.train_fn(self.model, batch)
-        _check_loss(loss)
+        loss = self._loss(batch)
         loss.backward()
         self._losses.append((loss.detach(), size))
+        return start_s + waited_s
+
+    def _accumulate(self, epoch: int, offset: int, size: int, read_ahead: Callable[[], None]) -> float:
+        """Add up the gradients of several batches, each weighted by its samples: as of one batch of all of them."""
+        start_s, total = time.perf_counter(), torch.zeros((), device=self.device)
+        for start in range(0, size, self.job.micro_batch_size):
+            part = min(self.job.micro_batch_size, size - start)
+            batch, waited_s = self._fetch(epoch, offset + start, part)
+            start_s += waited_s
+            if start + part < size:
+                self.read_ahead(epoch=epoch, offset=offset + start + part, size=size - start - part)
+            else:
+                read_ahead()
+            loss = self._loss(batch) * (part / size)
+            loss.backward()
+            total += loss.detach()
+        self._losses.append((total, size))
         return start_s
+
+    def _fetch(self, epoch: int, offset: int, size: int) -> tuple[Any, float]:
+        """A batch, and for how many seconds its slow loader was waited for."""
+        start_s = time.perf_counter()
+        batch = self.loader.fetch(epoch=epoch, offset=offset, size=size)
+        if not self.job.source.loads_slowly:
+            return batch, 0.0
+        waited_s = time.perf_counter() - start_s
+        self.idle.load_ms += 1e3 * waited_s
+        return batch, waited_s
+
+    def read_ahead(self, *, epoch: int, offset: int, size: int) -> None:
+        """Start loading what will probably be fetched next for a step on these samples."""
+        self.loader.read_ahead(epoch=epoch, offset=offset, size=min(size, self.job.micro_batch_size))
+
+    def _loss(self, batch: Any) -> Tensor:
+        with self.scalars, self._autocast:
+            loss = self.job.train_fn(self.model, batch)
+        _check_loss(loss)
+        return loss
 
     def step(self, position: int) -> None:
         """Clip, set the learning rate for ``position``, step, and clear the gradients."""
