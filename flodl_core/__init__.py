@@ -46,6 +46,11 @@ from flodl_core.schedules import (
     StepDecay,
     WarmupScheduler,
 )
+from flodl_core.timeline import Timeline
+from flodl_core.timeline_events import TimelineEvent
+from flodl_core.timeline_feed import TimelineBatch, TimelineSubscription
+from flodl_core.timeline_lanes import IdleCause, IdleGap
+from flodl_core.timeline_samples import DeviceSample, TimelineSample
 from flodl_core.trained_state import TrainedState
 from flodl_core.trainer import WorkerContext
 
@@ -63,12 +68,15 @@ __all__ = [
     "Ddp",
     "DdpBuilder",
     "DdpHandle",
+    "DeviceSample",
     "EpochEnded",
     "EpochMetrics",
     "Event",
     "ExponentialLR",
     "FlodlError",
     "GuardChanged",
+    "IdleCause",
+    "IdleGap",
     "ModelError",
     "MultiStepLR",
     "NonFiniteError",
@@ -85,6 +93,11 @@ __all__ = [
     "StepWindow",
     "SyncEvent",
     "Throttled",
+    "Timeline",
+    "TimelineBatch",
+    "TimelineEvent",
+    "TimelineSample",
+    "TimelineSubscription",
     "TrainFnError",
     "TrainedState",
     "WarmupScheduler",

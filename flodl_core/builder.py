@@ -32,6 +32,7 @@ from flodl_core.outer import OuterOptions
 from flodl_core.policies import ApplyPolicy, AverageBackend, NonFinitePolicy, parse_choice
 from flodl_core.run import Run
 from flodl_core.settings import Settings
+from flodl_core.timeline import Timeline
 
 MAX_ACCUMULATION = 1 << 16
 
@@ -291,6 +292,13 @@ class DdpBuilder:
     def checkpoint_every(self, num_epochs: int) -> Self:
         """Call ``checkpoint_fn`` after every so many epochs; default 1."""
         self._settings.checkpoint_every = whole_number("checkpoint_every", num_epochs, least=1)
+        return self
+
+    def timeline(self, timeline: Timeline) -> Self:
+        """Record what the machine and each worker do, moment by moment; a timeline serves one run."""
+        if not isinstance(timeline, Timeline):
+            raise ConfigError(f"timeline must be a Timeline, not {type(timeline).__name__}")
+        self._settings.timeline = timeline
         return self
 
     # The run

@@ -18,6 +18,7 @@ from flodl_core.learning_rate import Schedule
 from flodl_core.local_options import LocalOptions
 from flodl_core.outer import OuterOptions
 from flodl_core.policies import ApplyPolicy, AverageBackend, NonFinitePolicy
+from flodl_core.timeline import Timeline
 
 if TYPE_CHECKING:
     from flodl_core.trainer import WorkerContext
@@ -68,6 +69,7 @@ class Job:
     max_time_s: float | None = None
     checkpoint_every: int | None = None
     checkpoint_fn: CheckpointFn | None = None
+    timeline: Timeline | None = None
     first_forward: FirstForward = field(default_factory=FirstForward)
 
     @property

@@ -12,17 +12,19 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import nn
 
-from flodl_core.averaging import Averager, divergence
+from flodl_core.averaging import Averager
 from flodl_core.background import BackgroundThread
 from flodl_core.channel import ThreadChannel
 from flodl_core.commands import CloseMeetings, Command, ComputeAverage, Emit, EpochReady, Finish, Send, StopMeetings
 from flodl_core.coordinator import Coordinator, RunPlan
 from flodl_core.data import Permutations
 from flodl_core.devices import device_summary, intra_op_threads, worker_label
+from flodl_core.drift import Drift
 from flodl_core.epoch_metrics import EpochMetrics
 from flodl_core.errors import ChannelClosed, FlodlError
 from flodl_core.events import Event, RunEnded, WorkerLost
@@ -33,6 +35,7 @@ from flodl_core.local_coordinator import LocalCoordinator
 from flodl_core.local_worker import LocalWorker
 from flodl_core.meetings import Contribution, GradientMeeting, MeetingResult, ParameterMeeting
 from flodl_core.messages import (
+    FINAL_ROUND,
     Averaged,
     AveragingFailed,
     CallbackFailed,
@@ -42,6 +45,7 @@ from flodl_core.messages import (
     ToWorker,
 )
 from flodl_core.model_graph import ModelGraph, describe_model
+from flodl_core.outer import make_outer
 from flodl_core.rendezvous import Rendezvous
 from flodl_core.replica import Replica, ReplicaState
 from flodl_core.run_book import RunTotals
@@ -112,8 +116,10 @@ class Run:
         self._inbox: ThreadChannel[ToCoordinator] = ThreadChannel()
         self._inboxes: list[ThreadChannel[ToWorker]] = [ThreadChannel() for _ in job.specs]
         self._gradients = GradientMeeting(world_size=job.world_size)
+        # used by whoever averages: the rendezvous or the averaging thread, never both in one run
+        self._outer = make_outer(job.outer, [flat.to("cpu") for flat in self._replica.params])
         self._rendezvous = self._make_rendezvous() if job.meets else None
-        self._averager = Averager()
+        self._averager = Averager(self._outer)
         self._averaging = BackgroundThread("ddp-averager", on_error=self._on_averaging_error)
         self._averaging_round = 0
         self._callbacks = BackgroundThread("ddp-callbacks", on_error=self._on_callback_error, daemon=True)
@@ -144,6 +150,7 @@ class Run:
             num_epochs=self.job.num_epochs,
             keeps_epoch=self.job.keeps_epoch,
             post=self._inbox.send,
+            outer=self._outer,
         )
         return Rendezvous(range(self.job.world_size), meeting)
 
@@ -186,12 +193,20 @@ class Run:
                 rendezvous=self._rendezvous,
             )
             self._workers.append(self._worker_thread(seat))
+        self._start_timeline()
         self._averaging.start()
         self._callbacks.start()
         # intra-op threads are set in each thread of the run, never in the caller's, which may go on with its own work
         self._callbacks.submit(lambda: torch.set_num_threads(intra_op_threads(job.devices)))
         for thread in (*self._workers, self._thread):
             thread.start()
+
+    def _start_timeline(self) -> None:
+        job = self.job
+        if job.timeline is not None:
+            labels = [worker_label(spec, device) for spec, device in zip(job.specs, job.devices, strict=True)]
+            start_s = -self.coordinator.book.time_s(0.0)  # what the events' times count from
+            job.timeline.start(labels, job.devices, start_s=start_s)
 
     def _worker_thread(self, seat: WorkerSeat) -> threading.Thread:
         make: Callable[[WorkerSeat], SyncWorker | LocalWorker] = SyncWorker if self.job.is_sync else LocalWorker
@@ -268,7 +283,7 @@ class Run:
                 case EpochReady():
                     self._on_epoch(command)
                 case ComputeAverage():
-                    self._averaging.submit(lambda command=command: self._average(command))  # type: ignore[misc]
+                    self._averaging.submit(partial(self._run_average, command))
                 case CloseMeetings():
                     if self._rendezvous is not None and not self.job.is_sync:
                         self._rendezvous.close()
@@ -289,7 +304,16 @@ class Run:
             return
         if isinstance(event, WorkerLost):
             log.error("worker lost: %s", event.error)
+        self._tell(event)
+
+    def _tell(self, event: Event) -> None:
+        if self.job.timeline is not None:
+            self.job.timeline.on_event(event)
         self.events.put(event)
+
+    def _timed(self, kind: str, **fields: int) -> contextlib.AbstractContextManager[None]:
+        """Have the timeline, where there is one, note what is done beside the training."""
+        return contextlib.nullcontext() if self.job.timeline is None else self.job.timeline.work(kind, **fields)
 
     def _on_epoch(self, ready: EpochReady) -> None:
         self._progress = self._make_progress()
@@ -304,12 +328,15 @@ class Run:
 
     # In the averaging thread
 
+    def _run_average(self, command: ComputeAverage) -> None:
+        with self._timed("average", round=command.round):
+            self._average(command)
+
     def _average(self, command: ComputeAverage) -> None:
         self._averaging_round = command.round
         start_s = time.perf_counter()
         states = {rank: _state(snapshot.payload) for rank, snapshot in command.snapshots.items()}
-        mean = self._averager.average(states, command.tally)
-        drift = {} if self.job.is_sync else divergence(states, mean, sorted(command.tally.num_samples))
+        payload, drift = self._agree(command, states)
         self._inbox.send(
             Averaged(
                 round=command.round,
@@ -318,12 +345,21 @@ class Run:
                 weights=command.tally.num_samples,
                 excluded=command.tally.excluded,
                 discarded_samples=command.tally.discarded_samples,
-                divergence=drift,
+                divergence=drift.divergence,
+                cosine=drift.cosine,
+                magnitude=drift.magnitude,
                 epochs=command.tally.epochs,
                 global_step=command.tally.global_step,
-                payload=mean,
+                payload=payload,
             )
         )
+
+    def _agree(self, command: ComputeAverage, states: dict[int, ReplicaState]) -> tuple[ReplicaState, Drift]:
+        if self.job.is_sync or command.round == FINAL_ROUND:
+            # the run was stopped within a round, and no later one would correct an outer step that goes too far: what
+            # is returned is what was trained
+            return self._averager.average(states, command.tally), Drift()
+        return self._averager.consensus(states, command.tally)
 
     def _on_averaging_error(self, error: BaseException) -> None:
         log.error("averaging failed", exc_info=error)
@@ -337,10 +373,12 @@ class Run:
             self._replica.load(payload)
         # a run that was told to stop does not work off the evaluations that wait
         if self.job.eval_fn is not None and payload is not None and not self._stop_requested.is_set():
-            result = self.job.eval_fn(self._initial)
+            with self._timed("eval", epoch=metrics.epoch):
+                result = self.job.eval_fn(self._initial)
             metrics = replace(metrics, eval={name: float(value) for name, value in result.items()})
         if self.job.checkpoint_fn is not None and payload is not None and self.job.saves_epoch(metrics.epoch):
-            self.job.checkpoint_fn(version, self._initial)
+            with self._timed("checkpoint", version=version, epoch=metrics.epoch):
+                self.job.checkpoint_fn(version, self._initial)
         if self.job.metrics_fn is not None:
             self.job.metrics_fn(metrics)
         self.metrics.put(metrics)
@@ -378,6 +416,8 @@ class Run:
         self._progress = self._make_progress()
         self._conclude()
         torch.set_num_threads(self._outer_threads)  # what threads that are yet to be made will use
+        if self.job.timeline is not None:
+            self.job.timeline.stop()
         self.metrics.close()
         self.events.close()
         self.done.set()
@@ -414,7 +454,7 @@ class Run:
             status="failed",
             global_step=self.coordinator.book.global_step,
         )
-        self.events.put(replace(ended, status=self.finish.status))
+        self._tell(replace(ended, status=self.finish.status))
 
     def _fail(self, error: BaseException) -> None:
         assert self.finish is not None, "winding up follows a finish"

@@ -24,6 +24,7 @@ from flodl_core.learning_rate import scale_for
 from flodl_core.local_options import DIVERGENCE_THRESHOLD, LocalOptions
 from flodl_core.outer import OuterOptions
 from flodl_core.policies import ApplyPolicy, AverageBackend, NonFinitePolicy
+from flodl_core.timeline import Timeline
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,6 +67,7 @@ class Settings:
     metrics_fn: MetricsFn | None = None
     checkpoint_every: int | None = None
     checkpoint_fn: CheckpointFn | None = None
+    timeline: Timeline | None = None
 
     @property
     def is_progressive(self) -> bool:
@@ -115,6 +117,7 @@ class Settings:
             metrics_fn=self.metrics_fn,
             checkpoint_every=self.checkpoint_every or (1 if self.checkpoint_fn else None),
             checkpoint_fn=self.checkpoint_fn,
+            timeline=self.timeline,
             on_nonfinite=self.on_nonfinite,
             seed=self.seed,
             num_samples=num_samples,
