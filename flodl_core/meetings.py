@@ -4,9 +4,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from flodl_core.averaging import Averager, divergence
+from flodl_core.averaging import Averager
 from flodl_core.errors import NonFiniteError
 from flodl_core.messages import Averaged, Entry
+from flodl_core.outer import OuterOptimizer
 from flodl_core.replica import ReplicaState
 from flodl_core.tally import Tally, tally
 
@@ -59,6 +60,7 @@ class ParameterMeeting:
         num_epochs: Epochs in the run.
         keeps_epoch: Whether the average that completes an epoch has to be kept.
         post: Hands ``Averaged`` to the coordinator, before anybody is released.
+        outer: What becomes of the mean before the ranks take it, or None for nothing.
     """
 
     def __init__(
@@ -68,26 +70,24 @@ class ParameterMeeting:
         num_epochs: int,
         keeps_epoch: Callable[[int], bool],
         post: Callable[[Averaged], None],
+        outer: OuterOptimizer | None = None,
     ) -> None:
         self._epoch_size = epoch_size
         self._num_epochs = num_epochs
         self._keeps_epoch = keeps_epoch
         self._post = post
-        self._averager = Averager()
+        self._averager = Averager(outer)
         self._next_epoch = 0
 
     def __call__(self, contributions: Mapping[int, Contribution], waited_s: Mapping[int, float]) -> MeetingResult:
-        """Average, tell the coordinator, and give every rank the mean."""
+        """Average, tell the coordinator, and give every rank the consensus."""
         start_s = time.perf_counter()
         # an average can complete the epoch under way and, where epochs are tiny, what was streamed of the next
         candidates = range(self._next_epoch, min(self._next_epoch + 2, self._num_epochs))
         terms = _settle(contributions, candidates, self._epoch_size)
         self._next_epoch += len(terms.epochs)
         states = {rank: contribution.state for rank, contribution in contributions.items()}
-        mean = self._averager.average(states, terms)
-        drift = divergence(states, mean, sorted(terms.num_samples))
-        for state in states.values():
-            state.copy_from(mean)
+        drift = self._averager.consensus_in_place(states, terms)
         keep = any(self._keeps_epoch(epoch) for epoch in terms.epochs)
         cost_ms = 1e3 * (time.perf_counter() - start_s)
         self._post(
@@ -98,7 +98,9 @@ class ParameterMeeting:
                 weights=terms.num_samples,
                 excluded=terms.excluded,
                 discarded_samples=terms.discarded_samples,
-                divergence=drift,
+                divergence=drift.divergence,
+                cosine=drift.cosine,
+                magnitude=drift.magnitude,
                 epochs=terms.epochs,
                 global_step=terms.global_step,
                 payload=states[min(states)].clone() if keep else None,
@@ -137,9 +139,7 @@ class GradientMeeting:
         stop = self._stop or len(contributions) < self._world_size
         terms = _settle(contributions, range(0), 1)
         states = {rank: contribution.state for rank, contribution in contributions.items()}
-        mean = self._averager.average(states, terms)
-        for state in states.values():
-            state.copy_from(mean)
+        has_grad = self._averager.average_in_place(states, terms)
         return MeetingResult(
             global_step=terms.global_step,
             epochs=(),
@@ -147,5 +147,5 @@ class GradientMeeting:
             cost_ms=1e3 * (time.perf_counter() - start_s),
             leader=min(states),
             stop=stop,
-            has_grad=mean.has_grad,
+            has_grad=has_grad,
         )

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from flodl_core.averaging import Averager, divergence
 from flodl_core.errors import NonFiniteError
 from flodl_core.meetings import Contribution, GradientMeeting, MeetingResult
-from flodl_core.replica import Replica, ReplicaState
+from flodl_core.replica import Replica
 from flodl_core.tally import Tally, tally
 from tests.flodl_core.averaging_ways import (
     MODELS,
@@ -23,7 +22,6 @@ from tests.flodl_core.averaging_ways import (
     named_tensors,
     oracle,
     replicas_of,
-    settle,
     through_cpu,
 )
 from tests.flodl_core.models import Tied, ZooModel
@@ -102,29 +100,6 @@ def test_average_without_a_finite_replica_is_refused() -> None:
     assert tally(entries, epochs=(), epoch_size=1) is None
     with pytest.raises(NonFiniteError, match="no replica is finite"):
         in_place(replicas_of(Tied, 2), entries)
-
-
-# Drift
-
-
-def test_divergence_is_the_relative_distance_from_the_mean() -> None:
-    replicas = replicas_of(ZooModel, 3)
-    states = {rank: replica.state().clone() for rank, replica in enumerate(replicas)}
-    mean = Averager().average(states, settle([entry(rank, 1) for rank in range(3)]))
-    drift = divergence(states, mean, [0, 2])
-    centre = torch.cat([tensor.to(torch.float64) for tensor in mean.params])
-    for rank in (0, 2):
-        replica = torch.cat([tensor.to(torch.float64) for tensor in states[rank].params])
-        expected = float((replica - centre).norm() / centre.norm())
-        assert drift[rank] == pytest.approx(expected, rel=1e-5)
-    assert set(drift) == {0, 2}
-
-
-def test_divergence_from_a_mean_of_zero() -> None:
-    def state(value: float) -> ReplicaState:
-        return ReplicaState(params=(torch.full((3,), value),), floating=(), integer=torch.empty(0, dtype=torch.int64))
-
-    assert divergence({0: state(0.0), 1: state(1.0)}, state(0.0), [0, 1]) == {0: 0.0, 1: float("inf")}
 
 
 # Gradients
