@@ -347,8 +347,8 @@ class Ddp:
             batch_size: Samples in a worker's batch.
             num_epochs: Epochs.
             options: Any other method of ``DdpBuilder`` by name, with its argument: ``policy="async"``,
-                ``devices=["cpu", "cpu@2.5"]``. A dict is passed as keywords where the method takes several arguments:
-                ``outer_optimizer={"lr": 0.7}``.
+                ``devices=["cpu", "cpu@2.5"]``. Where a method takes several arguments, a tuple of them or a dict:
+                ``speed_hint=(1, 2.5)``, ``outer_optimizer={"lr": 0.7}``.
 
         Raises:
             ConfigError: There is no such option, or as in ``DdpBuilder.run``.
@@ -369,8 +369,11 @@ def _apply(builder: DdpBuilder, name: str, value: Any) -> None:
     if name not in _OPTIONS:
         raise ConfigError(f"there is no option {name!r}: use {', '.join(_OPTIONS)}")
     method = getattr(builder, name)
-    if name in ("outer_optimizer", "speed_hint") and isinstance(value, dict):
+    takes_several = name in ("outer_optimizer", "speed_hint")
+    if takes_several and isinstance(value, dict):
         method(**value)
+    elif takes_several and isinstance(value, tuple):
+        method(*value)
     elif name == "no_divergence_guard":
         if check_flag(name, value):
             method()

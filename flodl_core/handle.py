@@ -109,6 +109,14 @@ class DdpHandle:
         """Stop after the batches under way; ``join`` then returns what was trained. Returns at once."""
         self._run.request_stop()
 
+    def abort_collectives(self) -> None:
+        """Cancel, and wake workers that wait for others in an all-reduce: for a rank that hangs. Returns at once.
+
+        The run still ends with the last worker: one that hangs in ``train_fn`` holds it up, and ``join`` with a time
+        limit tells so.
+        """
+        self._run.abort_collectives()
+
     def join(self, timeout_s: float | None = None) -> TrainedState:
         """Wait for the end.
 

@@ -223,6 +223,12 @@ class Run:
             except ChannelClosed:
                 log.debug("stop requested after the end")
 
+    def abort_collectives(self) -> None:
+        """Stop, and wake the workers that wait for others at the rendezvous. May be called twice, and after the end."""
+        self.request_stop()
+        if self._rendezvous is not None:
+            self._rendezvous.close()
+
     def owns_current_thread(self) -> bool:
         """Whether the caller is one of the run's own threads."""
         current = threading.current_thread()

@@ -142,3 +142,7 @@ class SyncLogic:
         if self._done >= self._queue[0].size:
             self._queue.popleft()
             self._done = 0
+
+    def aborted(self) -> None:
+        """The round's average will not come: the rank ends with what it has."""
+        self._is_stopped = True

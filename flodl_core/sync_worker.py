@@ -111,14 +111,23 @@ class SyncWorker(Worker):
             verdict, compute_ms, step_start_s = ALONE, 0.0, start_s
         else:  # the average between gradients and step is not the device's work
             _, compute_ms = self.trainer.finish(start_s)
-            verdict = self._average(batch)
-            step_start_s = time.perf_counter()
+            averaged = self._average(batch)
+            if averaged is None:
+                self._drop_round()
+                return
+            verdict, step_start_s = averaged, time.perf_counter()
         self.trainer.step(self._global_step)
         end_s, step_ms = self.trainer.finish(step_start_s)
         if batch.size > 0:
             self._record(batch, start_s, end_s, compute_ms + step_ms)
         self._global_step += self._logic.active_ranks()
         self._conclude(batch, verdict)
+
+    def _drop_round(self) -> None:
+        """The round's meeting was aborted: end without its step, as all ranks do that waited in it."""
+        self.trainer.optimizer.zero_grad(set_to_none=True)
+        self.trainer.forget_losses_after(self.ledger.num_unreported)
+        self._logic.aborted()
 
     def _record(self, batch: SyncBatch, start_s: float, end_s: float, busy_ms: float) -> None:
         self.ledger.record(
@@ -173,7 +182,7 @@ class SyncWorker(Worker):
 
     # Averaging
 
-    def _average(self, batch: SyncBatch) -> _Verdict:
+    def _average(self, batch: SyncBatch) -> _Verdict | None:
         if self.job.is_single:
             return ALONE
         state = self.trainer.replica.gradients()
@@ -183,12 +192,13 @@ class SyncWorker(Worker):
             return self._meet(batch, state, is_finite)
         return self._send_and_wait(batch, state, is_finite)
 
-    def _meet(self, batch: SyncBatch, state: ReplicaState, is_finite: bool) -> _Verdict:
+    def _meet(self, batch: SyncBatch, state: ReplicaState, is_finite: bool) -> _Verdict | None:
         assert self.seat.rendezvous is not None, "an all-reduce needs a rendezvous"
         entry = self.ledger.gradient_entry(round_=batch.round, num_samples=batch.size, is_finite=is_finite)
         entered_s = time.perf_counter()
         result = self.seat.rendezvous.enter(self.seat.rank, Contribution(entry=entry, state=state))
-        assert result is not None, "meetings for gradients are stopped by their result, never closed"
+        if result is None:
+            return None
         waited_ms = max(0.0, 1e3 * (time.perf_counter() - entered_s) - result.cost_ms)
         self.trainer.idle.sync_ms += result.cost_ms
         self.trainer.idle.waited(waited_ms, has_data=batch.size > 0)
