@@ -37,9 +37,7 @@ section {
 .plot { display: block; width: 100%; background: var(--bg); border-radius: 3px }
 .plot path { vector-effect: non-scaling-stroke }
 .axis { position: relative; height: 18px; color: var(--dim); font-size: 11.5px }
-.axis span { position: absolute; white-space: nowrap; transform: translateX(-50%) }
-.axis span:first-child { transform: none }
-.axis span:last-child { transform: translateX(-100%) }
+.axis span { position: absolute; white-space: nowrap }
 .keys { display: flex; flex-wrap: wrap; gap: 2px 14px; margin: 0 0 8px }
 .key i { display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin-right: 5px }
 .scroll { overflow-x: auto }

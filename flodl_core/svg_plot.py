@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 WIDTH = 1000
 """Units across; stretched to the width of the page."""
+PAD = 1.5
+"""Units at top and bottom that keep a line's whole width within the plot."""
 
 Points = Sequence[tuple[float, float | None]]
 """(x, y): where y is None or not finite the curve is interrupted."""
@@ -38,7 +40,7 @@ class Scale:
         """Units from the top, within the plot."""
         span = self.high - self.low
         share = (value - self.low) / span if span > 0 else 0.5
-        return self.height * (1 - min(1.0, max(0.0, share)))
+        return PAD + (self.height - 2 * PAD) * (1 - min(1.0, max(0.0, share)))
 
 
 def plot(scale: Scale, shapes: Iterable[str]) -> str:
@@ -75,6 +77,11 @@ def box(left: float, top: float, width: float, height: float) -> str:
     return f"M{left:.2f} {top:.2f}h{width:.2f}v{height:.2f}h{-width:.2f}z"
 
 
+def hint(shape: str, text: str) -> str:
+    """An invisible shape that tells something when pointed at; ``text`` must be safe to stand in HTML."""
+    return f'<path d="{shape}" fill="transparent"><title>{text}</title></path>'
+
+
 def filled(path: str, color: str) -> str:
     """A filled path, or nothing where it is empty."""
     return f'<path d="{path}" fill="{color}"/>' if path else ""
@@ -107,5 +114,9 @@ def round_steps(low: float, high: float, most: int) -> list[float]:
 
 def axis(scale: Scale, labels: Iterable[tuple[float, str]]) -> str:
     """Labels below a plot at their x, as HTML; they must be safe to stand in it."""
-    spans = (f'<span style="left:{100 * scale.x(value) / WIDTH:.2f}%">{text}</span>' for value, text in labels)
-    return f'<div class="axis">{"".join(spans)}</div>'
+    return f'<div class="axis">{"".join(_label(100 * scale.x(value) / WIDTH, text) for value, text in labels)}</div>'
+
+
+def _label(percent: float, text: str) -> str:
+    shift = 0 if percent < 4 else -100 if percent > 96 else -50  # within the plot at its edges, else centred
+    return f'<span style="left:{percent:.2f}%;transform:translateX({shift}%)">{text}</span>'

@@ -23,12 +23,14 @@ class _Curve:
 
     Attributes:
         full: What fills the plot; None lets the largest value fill it.
+        is_part: Whether to say of how much a value is part.
     """
 
     name: str
     read: Read
     tell: Tell
     full: float | None = None
+    is_part: bool = False
 
 
 def draw_curves(samples: Sequence[TimelineSample], scale: Scale) -> list[str]:
@@ -53,13 +55,13 @@ def _draw(one: _Curve, samples: list[TimelineSample], scale: Scale) -> str:
         return ""
     high = one.full or max(known) or 1.0
     own = Scale(left=scale.left, right=scale.right, high=high, height=HEIGHT)
-    detail = f"peak {one.tell(max(known))}" + (f" of {one.tell(one.full)}" if one.full else "")
+    detail = f"peak {one.tell(max(known))}" + (f" of {one.tell(one.full)}" if one.full and one.is_part else "")
     return row(one.name, detail, plot(own, [levels(own, [high / 2]), curve(own, points, COLOR)]))
 
 
 def _curves(last: TimelineSample) -> Iterable[_Curve]:
     yield _Curve(name="CPU, all cores", read=lambda sample: sample.cpu_percent, tell=_percent, full=100.0)
-    yield _Curve(name="RAM", read=lambda sample: sample.ram_used_bytes, tell=bytes_text, full=last.ram_total_bytes)
+    yield _memory("RAM", lambda sample: sample.ram_used_bytes, last.ram_total_bytes)
     yield _Curve(name="RAM of this process", read=lambda sample: sample.process_rss_bytes, tell=bytes_text)
     for index, device in enumerate(last.devices):
         yield from _device_curves(index, device)
@@ -72,14 +74,16 @@ def _device_curves(index: int, last: DeviceSample) -> Iterable[_Curve]:
         return lambda sample: read(sample.devices[index])
 
     yield _Curve(name=f"{name} busy", read=of_device(lambda s: s.utilization_percent), tell=_percent, full=100.0)
-    yield _Curve(name=f"{name} memory", read=of_device(lambda s: s.memory_used_bytes), tell=bytes_text, full=total)
-    yield _Curve(
-        name=f"{name} allocated", read=of_device(lambda s: s.memory_allocated_bytes), tell=bytes_text, full=total
-    )
+    yield _memory(f"{name} memory", of_device(lambda s: s.memory_used_bytes), total)
+    yield _memory(f"{name} allocated", of_device(lambda s: s.memory_allocated_bytes), total)
     yield _Curve(name=f"{name} power", read=of_device(lambda s: s.power_w), tell=lambda value: f"{value:.0f} W")
     yield _Curve(
         name=f"{name} temperature", read=of_device(lambda s: s.temperature_c), tell=lambda value: f"{value:.0f} °C"
     )
+
+
+def _memory(name: str, read: Read, total: float | None) -> _Curve:
+    return _Curve(name=name, read=read, tell=bytes_text, full=total, is_part=True)
 
 
 def _percent(value: float) -> str:

@@ -140,8 +140,12 @@ def _plain(event: Event) -> TimelineEvent:
     values = {field.name: getattr(event, field.name) for field in fields(event)}
     rank = values.pop("rank", None)
     time_s = values.pop("time_s")
-    kept = {name: value if _is_plain(value) else str(value) for name, value in values.items()}
+    kept = {name: value if _is_plain(value) else _text(value) for name, value in values.items()}
     return TimelineEvent(kind=kind, time_s=time_s, rank=rank, fields=kept)
+
+
+def _text(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
 def user_mark(name: object, time_s: float, values: Mapping[str, object]) -> TimelineEvent:

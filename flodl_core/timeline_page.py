@@ -6,7 +6,7 @@ from pathlib import Path
 
 from flodl_core.display_text import duration_text, number_text, percent_text
 from flodl_core.html_page import keys, note, page, row, section, table
-from flodl_core.svg_plot import Scale, axis, box, filled, plot, round_steps, ticks
+from flodl_core.svg_plot import Scale, axis, box, filled, hint, plot, round_steps, ticks
 from flodl_core.text_file import write_text
 from flodl_core.thinned_series import ThinnedSeries
 from flodl_core.timeline_curves import draw_curves
@@ -25,9 +25,9 @@ CAUSE_COLORS = {
     IdleCause.UNKNOWN: "var(--c6)",
 }
 EVENT_COLORS = {"worker lost": "var(--bad)", "sync": "var(--c1)", "average": "var(--c1)"}
-MAX_DRAWN_SPANS = 8_000
+MAX_DRAWN_SPANS = 4_000
 """Spans drawn of all ranks together."""
-MAX_DRAWN_PER_RANK = 500
+MAX_DRAWN_PER_RANK = 300
 NUM_GAPS = 20
 NUM_EVENTS = 200
 
@@ -98,7 +98,16 @@ def _stacked(spans: list[LaneSpan], scale: Scale) -> list[str]:
             floor -= height
             if height >= 0.02:
                 paths[color] += box(left, floor, width, height)
-    return [filled(path, color) for color, path in paths.items()]
+    return [*(filled(path, color) for color, path in paths.items()), *(_hint(span, scale) for span in spans)]
+
+
+def _hint(span: LaneSpan, scale: Scale) -> str:
+    length_ms = 1e3 * (span.end_s - span.start_s)
+    parts = [("train", span.train_ms), *((str(cause), span.idle(cause)) for cause in CAUSES)]
+    told = ", ".join(f"{name} {percent_text(ms / length_ms)}" for name, ms in parts if ms >= 0.0005 * length_ms)
+    left = scale.x(span.start_s)
+    area = box(left, 0, scale.x(span.end_s) - left, scale.height)
+    return hint(area, f"{span.start_s:.2f} to {span.end_s:.2f} s: {told}")
 
 
 def _shares(record: TimelineRecord) -> str:
@@ -133,7 +142,7 @@ def _event_rows(record: TimelineRecord, scale: Scale) -> list[str]:
         by_kind.setdefault(event.kind, []).append(event)
     strip = Scale(left=scale.left, right=scale.right, height=14)
     return [
-        row(kind, f"{sum(event.num for event in events):,}", plot(strip, [_ticks(strip, kind, events)]))
+        row(f"{kind}: {sum(event.num for event in events):,}", "", plot(strip, [_ticks(strip, kind, events)]))
         for kind, events in by_kind.items()
     ]
 
