@@ -18,6 +18,7 @@ class WorkerLedger:
         self.total_batches = 0
         self.batches_since_entry = 0
         self._samples_since_entry = 0
+        self._unanswered: Entry | None = None
         self._completed: dict[int, int] = {}
         self._clear()
 
@@ -86,7 +87,13 @@ class WorkerLedger:
         return message
 
     def entry(self, *, round_: int, is_finite: bool = True) -> Entry:
-        """What to enter an average with; what comes after counts for the next."""
+        """What to enter an average with; what comes after counts for the next.
+
+        An entry that is unanswered by now came too late for its average, since answers come in order: what it held is
+        in the replica still, and so in this entry.
+        """
+        if self._unanswered is not None:
+            self.take_back(self._unanswered)
         entry = Entry(
             rank=self._rank,
             round=round_,
@@ -97,6 +104,7 @@ class WorkerLedger:
         )
         self._samples_since_entry = 0
         self.batches_since_entry = 0
+        self._unanswered = entry
         return entry
 
     def gradient_entry(self, *, round_: int, num_samples: int, is_finite: bool) -> Entry:
@@ -111,8 +119,10 @@ class WorkerLedger:
         )
 
     def take_back(self, entry: Entry) -> None:
-        """The entry came too late for its average: its samples count for the next."""
-        self._samples_since_entry += entry.num_samples
+        """The entry came too late for its average: its samples count for the next, where they do not already."""
+        if self._unanswered is entry:
+            self._samples_since_entry += entry.num_samples
+            self._unanswered = None
 
     def discard(self) -> int:
         """What was trained since the last entry is lost; returns its samples."""
@@ -121,6 +131,7 @@ class WorkerLedger:
         return discarded
 
     def averaged(self, epochs: Iterable[int]) -> None:
-        """These epochs are whole in an average: they need no more keeping."""
+        """The last entry is in an average, in which these epochs are whole: they need no more keeping."""
+        self._unanswered = None
         for epoch in epochs:
             self._completed.pop(epoch, None)

@@ -99,6 +99,7 @@ def test_entry_weighs_what_was_trained_since_the_last_and_keeps_epochs_until_an_
     _record(ledger, epoch=0)
     _record(ledger, epoch=0)
     assert ledger.entry(round_=0) == entry(1, round_=0, num_samples=16, total_batches=2, completed={0: 16})
+    ledger.averaged(())
     assert ledger.entry(round_=1) == entry(1, round_=1, num_samples=0, total_batches=2, completed={0: 16})
     _record(ledger, epoch=1)
     ledger.averaged((0,))
@@ -132,6 +133,16 @@ def test_samples_of_an_entry_that_came_too_late_count_for_the_next() -> None:
     assert ledger.entry(round_=1).num_samples == 11
 
 
+def test_entry_without_an_answer_by_the_next_came_too_late_and_its_refusal_adds_nothing() -> None:
+    ledger = WorkerLedger(0)
+    _record(ledger)
+    late = ledger.entry(round_=0)
+    assert ledger.entry(round_=1).num_samples == 8, "the replica that is handed in holds them"
+    ledger.take_back(late)
+    ledger.averaged(())
+    assert ledger.entry(round_=2).num_samples == 0
+
+
 def test_gradient_enters_with_the_batch_that_is_not_recorded_yet() -> None:
     ledger = WorkerLedger(0)
     _record(ledger)
@@ -143,12 +154,14 @@ def test_gradient_enters_with_the_batch_that_is_not_recorded_yet() -> None:
     assert ledger.total_batches == 1
 
 
-@given(st.lists(st.sampled_from(["batch", "report", "entry", "late"]), max_size=60))
+@given(st.lists(st.sampled_from(["batch", "report", "entry", "averaged", "late"]), max_size=60))
 def test_nothing_is_lost_or_counted_twice(steps: list[str]) -> None:
     ledger = WorkerLedger(0)
     trained: Counter[int] = Counter()
     reported: Counter[int] = Counter()
-    entered, late = 0, None
+    in_averages = 0
+    waiting: Entry | None = None
+    late: list[Entry] = []  # not refused yet
     for number, step in enumerate(steps):
         epoch = number // 20
         if ledger.must_report_before(round_=0, epoch=epoch) or (step == "report" and ledger.num_unreported):
@@ -158,16 +171,20 @@ def test_nothing_is_lost_or_counted_twice(steps: list[str]) -> None:
             _record(ledger, number + 1, epoch=epoch)
             trained[epoch] += number + 1
         elif step == "entry":
-            late = ledger.entry(round_=0)
-            entered += late.num_samples
-        elif step == "late" and late is not None:
-            ledger.take_back(late)
-            entered -= late.num_samples
-            late = None
+            late += [waiting] if waiting is not None else []
+            waiting = ledger.entry(round_=0)
+        elif step == "averaged" and waiting is not None:
+            ledger.averaged(())
+            in_averages, waiting = in_averages + waiting.num_samples, None
+        elif step == "late" and late:
+            ledger.take_back(late.pop(0))
+        elif step == "late" and waiting is not None:
+            ledger.take_back(waiting)
+            waiting = None
     if ledger.num_unreported:
         report = _report(ledger)
         reported[report.epoch] += report.num_samples
     last: Entry = ledger.entry(round_=1)
     assert reported == trained
     assert last.completed == trained
-    assert entered + last.num_samples == trained.total()
+    assert in_averages + last.num_samples == trained.total()

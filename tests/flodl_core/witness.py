@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from flodl_core import DdpBuilder, WorkerContext
 from flodl_core.background import BackgroundThread
 from flodl_core.channel import ThreadChannel
-from flodl_core.messages import Averaged, RequestParams, Snapshot, SyncDone
+from flodl_core.messages import Averaged, Snapshot, SyncDone
 from tests.flodl_core.training import LIMIT_S, Outcome, Samples, TrainFn, mean_squared_error, sgd, train
 
 State = dict[str, Tensor]
@@ -104,8 +104,7 @@ class Witness:
         self.stories: dict[int, Story] = {}
         self.trained: Counter[int] = Counter()
         """Samples trained, by epoch."""
-        self.requested: list[int] = []
-        """Rounds for which a rank was asked for its snapshot, once for each rank."""
+        self.num_averages = 0
         self.num_averaged_epochs = 0
         self.num_holds = 0
         self.on_batch: Callable[[int, int], None] = lambda rank, epoch: None
@@ -188,9 +187,8 @@ class Witness:
                     self.stories[message.entry.rank].append(Handed(round=message.entry.round))
                 case SyncDone():
                     self.stories[message.rank].append(Merged(round=message.round))
-                case RequestParams():
-                    self.requested.append(message.round)
                 case Averaged():
+                    self.num_averages += 1
                     self.num_averaged_epochs += len(message.epochs)
                 case _:
                     return
