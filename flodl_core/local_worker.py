@@ -18,6 +18,7 @@ class LocalWorker(Worker):
         self._global_step = 0
         self._batches_at_update = 0
         self._last_position = self.job.num_epochs * -(-self.job.epoch_size // self.job.batch_size) - 1
+        self._batch: act.TrainBatch | None = None
         self._snapshot: ReplicaState | None = None
         self._entries: dict[int, Entry] = {}  # by round, until answered: a late one may be answered after the next
         self._stall_ms = 0.0
@@ -52,6 +53,7 @@ class LocalWorker(Worker):
     def _take_part(self, action: act.Action) -> None:
         match action:
             case act.BeginEpoch():
+                self.flush()  # with the learning rate of what was trained: epoch_fn may set another
                 self.trainer.begin_epoch(action.epoch)
             case act.EndWindow():
                 self.flush()
@@ -66,28 +68,33 @@ class LocalWorker(Worker):
     # Batches
 
     def _train(self, action: act.TrainBatch) -> None:
+        self._batch = action
         round_ = self._logic.round
         self.flush_before(round_=round_, epoch=action.epoch, is_urgent=action.is_last_of_queue)
 
         start_s = self.trainer.compute(
-            epoch=action.epoch, offset=action.offset, size=action.size, read_ahead=lambda: self._read_ahead(action)
+            epoch=action.epoch,
+            offset=action.offset,
+            size=action.size,
+            following=self._logic.slice_left - action.size,
+            read_ahead=self._read_ahead,
         )
-        self.trainer.step(self._position())
+        self.trainer.step(self._position() if self.trainer.lr.has_schedule else 0)
         end_s, busy_ms = self.trainer.finish(start_s)
-        self.ledger.record(
+        self.record(
             round_=round_,
             epoch=action.epoch,
-            num_samples=action.size,
+            size=action.size,
             is_full=action.size == self.job.batch_size,
             busy_ms=busy_ms,
             start_s=start_s,
             end_s=end_s,
         )
-        self.trainer.context.local_step = self.ledger.total_batches
         self._logic.batch_done(busy_ms=busy_ms, size=action.size)
 
-    def _read_ahead(self, action: act.TrainBatch) -> None:
-        plan = self._logic.plan_after(action)
+    def _read_ahead(self) -> None:
+        assert self._batch is not None, "a batch is under way"
+        plan = self._logic.plan_after(self._batch)
         if plan is not None:
             self.trainer.read_ahead(epoch=plan.epoch, offset=plan.offset, size=plan.size)
 
