@@ -32,6 +32,7 @@ from flodl_core.events import (
     WorkerLost,
 )
 from flodl_core.handle import DdpHandle
+from flodl_core.monitor import Monitor
 from flodl_core.plateau import PlateauScheduler
 from flodl_core.policies import ApplyPolicy, AverageBackend, NonFinitePolicy
 from flodl_core.run import Progress
@@ -78,6 +79,7 @@ __all__ = [
     "IdleCause",
     "IdleGap",
     "ModelError",
+    "Monitor",
     "MultiStepLR",
     "NonFiniteError",
     "NonFinitePolicy",

@@ -9,6 +9,7 @@ from typing import Self
 from flodl_core.epoch_metrics import EpochMetrics
 from flodl_core.errors import FlodlError, WorkerError, WorkerFailure, WorkerFailureWarning
 from flodl_core.events import Event
+from flodl_core.monitor import Monitor
 from flodl_core.run import Progress, Run
 from flodl_core.trained_state import TrainedState
 
@@ -104,6 +105,14 @@ class DdpHandle:
     def poll_events(self) -> list[Event]:
         """What has happened since the last reading, in order, without waiting."""
         return self._run.events.poll()
+
+    def setup_monitor(self, monitor: Monitor) -> None:
+        """Tell a monitor what is known of the run: epochs planned, how it was set up, and how to draw the model.
+
+        The model is drawn when the monitor saves a page, not before.
+        """
+        run = self._run
+        monitor.describe(num_epochs=run.job.num_epochs, training_meta=self._training_meta, graph=run.graph)
 
     def cancel(self) -> None:
         """Stop after the batches under way; ``join`` then returns what was trained. Returns at once."""
