@@ -265,7 +265,7 @@ def test_what_a_rank_trains_while_it_is_left_out_is_discarded_too(
     excluding, has_trained_on = threading.Event(), threading.Event()
     entered: list[int] = []
     calls_at_entry = 0
-    average = Averager.average
+    consensus = Averager.consensus
 
     def train_fn(model: nn.Module, batch: Samples) -> Tensor:
         loss = nan_on(model, batch)
@@ -273,16 +273,16 @@ def test_what_a_rank_trains_while_it_is_left_out_is_discarded_too(
             has_trained_on.set()
         return loss
 
-    def slow_average(self: Averager, states: Any, terms: Tally) -> Any:
+    def slow_consensus(self: Averager, states: Any, terms: Tally) -> Any:
         nonlocal calls_at_entry
         if terms.excluded and not entered:
             calls_at_entry = nan_on.num_calls[1]
             entered.append(terms.discarded_samples)
             excluding.set()
             assert has_trained_on.wait(LIMIT_S)
-        return average(self, states, terms)
+        return consensus(self, states, terms)
 
-    monkeypatch.setattr(Averager, "average", slow_average)
+    monkeypatch.setattr(Averager, "consensus", slow_consensus)
     outcome = train(configure(numbered_samples(1600), policy=policy, train_fn=train_fn).anchor(3))
     assert outcome.handle.progress().totals.discarded_samples >= entered[0] + 2 * 8
 
@@ -452,17 +452,22 @@ def test_callback_that_raises_after_the_workers_have_ended_is_not_lost() -> None
 def test_averaging_that_fails_ends_the_run(
     monkeypatch: pytest.MonkeyPatch, policy: ApplyPolicy, backend: AverageBackend, at: int
 ) -> None:
-    average = Averager.average
     num_calls = 0
 
-    def broken(self: Averager, *args: Any) -> Any:
-        nonlocal num_calls
-        num_calls += 1
-        if num_calls >= at:
-            raise CrashError("out of memory")
-        return average(self, *args)
+    def break_from(method: str) -> None:
+        average = getattr(Averager, method)
 
-    monkeypatch.setattr(Averager, "average", broken)
+        def broken(self: Averager, *args: Any) -> Any:
+            nonlocal num_calls
+            num_calls += 1
+            if num_calls >= at:
+                raise CrashError("out of memory")
+            return average(self, *args)
+
+        monkeypatch.setattr(Averager, method, broken)
+
+    for method in ("average", "average_in_place", "consensus", "consensus_in_place"):
+        break_from(method)
     builder = configure(numbered_samples(800), policy=policy, backend=backend, num_epochs=5).anchor(2)
     error, _ = join_failed(builder)
     assert "out of memory" in str(error)
