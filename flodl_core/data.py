@@ -2,18 +2,19 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence, Sized
-from concurrent.futures import Future
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
 
-from flodl_core.background import BackgroundThread
 from flodl_core.errors import DatasetError
 
 MOST_COLUMNS = 8
 """A list of at most so many longer tensors looks like columns, which must be a tuple, not like samples."""
+
+GATHER_BYTES = 64 * 1024
+"""As much is gathered at once from any tensor of a dataset: little enough to be in the cache still when it is used."""
 
 Batch = Any
 """A tensor, or tuples, lists and dicts of tensors, nested."""
@@ -35,6 +36,10 @@ class BatchSource(Protocol):
 
     loads_slowly: bool
     """Whether batches should be loaded ahead, by a thread of its own for each worker."""
+    device: torch.device | None
+    """Where its batches lie, or None where that is not known before one is there."""
+    gathers_at_once: int
+    """Samples that are better gathered together than batch by batch; 0 where that gains nothing."""
 
     def __len__(self) -> int: ...
 
@@ -43,16 +48,20 @@ class BatchSource(Protocol):
 
 
 class _TensorSource:
-    """Tensors that share their first dimension: one gather per tensor and batch."""
+    """Tensors that share their first dimension: one gather per tensor."""
 
     loads_slowly = False
 
     def __init__(self, tensors: Any) -> None:
         self._tensors = tensors
-        sizes = {tensor.shape[0] if tensor.dim() else 0 for tensor in _leaves(tensors)}
+        leaves = _leaves(tensors)
+        devices = {tensor.device for tensor in leaves}
+        self.device = devices.pop() if len(devices) == 1 else None
+        sizes = {tensor.shape[0] if tensor.dim() else 0 for tensor in leaves}
         if len(sizes) != 1:
             raise DatasetError(f"the tensors of a dataset must have the same first dimension, not {sorted(sizes)}")
         self._size = sizes.pop()
+        self.gathers_at_once = _gathers_at_once(leaves, self._size)
 
     def __len__(self) -> int:
         return self._size
@@ -65,6 +74,8 @@ class _BatchSource:
     """A user's own ``BatchDataSet``."""
 
     loads_slowly = False
+    device: torch.device | None = None
+    gathers_at_once = 0
 
     def __init__(self, dataset: BatchDataSet) -> None:
         self._dataset = dataset
@@ -80,6 +91,8 @@ class _SampleSource:
     """A map-style dataset, sample by sample."""
 
     loads_slowly = True
+    device: torch.device | None = None
+    gathers_at_once = 0
 
     def __init__(self, dataset: "Dataset[Any]", collate_fn: Callable[[list[Any]], Batch]) -> None:
         self._dataset = dataset
@@ -176,9 +189,30 @@ def _leaves(tensors: Any) -> Sequence[Tensor]:
     return list(tensors.values()) if isinstance(tensors, Mapping) else list(tensors)
 
 
+def _gathers_at_once(tensors: Sequence[Tensor], num_samples: int) -> int:
+    if any(tensor.layout != torch.strided or tensor.requires_grad for tensor in tensors):
+        return 0  # the one cannot be cut, the other would tie the graphs of several batches together
+    total_bytes = max(tensor.numel() * tensor.element_size() for tensor in tensors)
+    return GATHER_BYTES * num_samples // max(1, total_bytes)
+
+
 def move(batch: Batch, device: torch.device) -> Batch:
     """The batch with every tensor on ``device``; what is not a tensor stays as it is."""
     return _map(batch, lambda tensor: tensor.to(device, non_blocking=True))
+
+
+def split(samples: Batch, size: int) -> list[Batch]:
+    """Tensors, or a tuple or mapping of tensors, cut into batches of ``size`` samples; the last may be smaller.
+
+    The batches share memory but, unlike views, not their autograd history: each may be changed in place.
+    """
+    if isinstance(samples, Tensor):
+        return list(torch.unsafe_split(samples, size))
+    if isinstance(samples, Mapping):
+        columns = [torch.unsafe_split(tensor, size) for tensor in samples.values()]
+        return [dict(zip(samples, row, strict=True)) for row in zip(*columns, strict=True)]
+    rows = zip(*(torch.unsafe_split(tensor, size) for tensor in samples), strict=True)
+    return [type(samples)(*row) for row in rows] if hasattr(samples, "_fields") else list(rows)
 
 
 class Permutations:
@@ -216,56 +250,3 @@ class Permutations:
         for old in [known for known in self._orders if known <= epoch - self.KEPT]:
             del self._orders[old]
         return order
-
-
-class Loader:
-    """One worker's way to its batches. Slow sources are read one batch ahead, by a thread of the loader's own.
-
-    Args:
-        source: Shared by all workers.
-        permutations: Shared by all workers.
-        device: Where batches go.
-        name: Prefix of the thread's name.
-    """
-
-    def __init__(self, source: BatchSource, permutations: Permutations, *, device: torch.device, name: str) -> None:
-        self._source = source
-        self._permutations = permutations
-        self._device = device
-        self._ahead: tuple[tuple[int, int, int], Future[Batch]] | None = None
-        self._loading: Future[Batch] = Future()
-        # not an executor: those refuse work once the interpreter is ending, while a run still winds up
-        self._thread = BackgroundThread(name, on_error=self._on_error) if source.loads_slowly else None
-        if self._thread is not None:
-            self._thread.start()
-
-    def fetch(self, *, epoch: int, offset: int, size: int) -> Batch:
-        """The batch at these positions of the epoch's permutation, on the device."""
-        key = (epoch, offset, size)
-        ahead, self._ahead = self._ahead, None
-        batch = ahead[1].result() if ahead is not None and ahead[0] == key else self._load(key)
-        return move(batch, self._device)
-
-    def read_ahead(self, *, epoch: int, offset: int, size: int) -> None:
-        """Start loading the batch that will probably be fetched next. Does nothing where loading is fast."""
-        if self._thread is not None:
-            key = (epoch, offset, size)
-            batch: Future[Batch] = Future()
-            self._ahead = (key, batch)
-            self._thread.submit(lambda: self._fill(batch, key))
-
-    def _fill(self, batch: "Future[Batch]", key: tuple[int, int, int]) -> None:
-        self._loading = batch
-        batch.set_result(self._load(key))
-
-    def _on_error(self, error: BaseException) -> None:
-        self._loading.set_exception(error)  # raised in the worker when it fetches the batch
-
-    def _load(self, key: tuple[int, int, int]) -> Batch:
-        epoch, offset, size = key
-        return self._source.get(self._permutations.indices(epoch=epoch, offset=offset, size=size))
-
-    def close(self) -> None:
-        """End the loader's thread. May be called twice."""
-        if self._thread is not None:
-            self._thread.close()

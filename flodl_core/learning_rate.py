@@ -40,6 +40,11 @@ class LearningRate:
         return self._scale if self._schedule is None else self._scale * self._schedule(self._position)
 
     @property
+    def has_schedule(self) -> bool:
+        """Whether the position in the run matters."""
+        return self._schedule is not None
+
+    @property
     def position(self) -> int:
         """Where the schedule stands; never goes back."""
         return self._position

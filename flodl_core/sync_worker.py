@@ -126,20 +126,18 @@ class SyncWorker(Worker):
     def _drop_round(self) -> None:
         """The round's meeting was aborted: end without its step, as all ranks do that waited in it."""
         self.trainer.optimizer.zero_grad(set_to_none=True)
-        self.trainer.forget_losses_after(self.ledger.num_unreported)
         self._logic.aborted()
 
     def _record(self, batch: SyncBatch, start_s: float, end_s: float, busy_ms: float) -> None:
-        self.ledger.record(
+        self.record(
             round_=0,
             epoch=batch.epoch,
-            num_samples=batch.size,
+            size=batch.size,
             is_full=batch.size == self._logic.full_size,
             busy_ms=busy_ms,
             start_s=start_s,
             end_s=end_s,
         )
-        self.trainer.context.local_step = self.ledger.total_batches
 
     def _read_ahead(self) -> None:
         batch = self._logic.next_batch

@@ -7,12 +7,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from flodl_core.data import Loader, Permutations
+from flodl_core.data import Permutations
 from flodl_core.errors import ConfigError, ModelError, TrainFnError
 from flodl_core.idle_time import IdleClock
 from flodl_core.job import Job
 from flodl_core.learning_rate import LearningRate, Schedule, scale_for
+from flodl_core.loader import Loader
 from flodl_core.messages import Scalars
 from flodl_core.replica import Replica, check_is_new, load_initial
 from flodl_core.scalars import ScalarCollector
@@ -50,53 +52,64 @@ class Trainer:
             nullcontext() if job.amp is None else torch.autocast(self.device.type, dtype=job.amp)
         )
         self._stretch = job.specs[rank].slowdown - 1.0
+        self._loads_slowly = job.source.loads_slowly
+        self._is_cuda = self.device.type == "cuda"
+        self._clears_grads = type(self.optimizer).zero_grad is Optimizer.zero_grad
+        self._last_loss: Tensor | None = None
+        self._loss_sum = 0.0
         self._losses: list[tuple[Tensor, int]] = []
 
-    def compute(self, *, epoch: int, offset: int, size: int, read_ahead: Callable[[], None]) -> float:
+    def compute(
+        self, *, epoch: int, offset: int, size: int, following: int = 0, read_ahead: Callable[[], None]
+    ) -> float:
         """Gradients of one batch.
 
         Args:
             epoch: The batch's epoch.
             offset: Its first position in the epoch's permutation.
             size: Its samples.
-            read_ahead: Called once the batch is at hand, to start on the next.
+            following: Samples after these that are this worker's too and come next.
+            read_ahead: Called once a slow loader has given the batch, to start on the next.
 
         Returns:
             When work on the batch began, in seconds: the wait for a slow loader is not part of it.
         """
         if size > self.job.micro_batch_size:
-            return self._accumulate(epoch, offset, size, read_ahead)
+            return self._accumulate(epoch, offset, size, following, read_ahead)
         start_s = time.perf_counter()
-        batch, waited_s = self._fetch(epoch, offset, size)
-        read_ahead()
+        batch, waited_s = self._fetch(epoch, offset, size, following)
+        if self._loads_slowly:
+            start_s += waited_s
+            read_ahead()
         loss = self._loss(batch)
         loss.backward()
-        self._losses.append((loss.detach(), size))
-        return start_s + waited_s
+        self._last_loss = loss
+        return start_s
 
-    def _accumulate(self, epoch: int, offset: int, size: int, read_ahead: Callable[[], None]) -> float:
+    def _accumulate(self, epoch: int, offset: int, size: int, following: int, read_ahead: Callable[[], None]) -> float:
         """Add up the gradients of several batches, each weighted by its samples: as of one batch of all of them."""
         start_s, total = time.perf_counter(), torch.zeros((), device=self.device)
         for start in range(0, size, self.job.micro_batch_size):
             part = min(self.job.micro_batch_size, size - start)
-            batch, waited_s = self._fetch(epoch, offset + start, part)
+            left = size - start - part
+            batch, waited_s = self._fetch(epoch, offset + start, part, left + following)
             start_s += waited_s
-            if start + part < size:
-                self.read_ahead(epoch=epoch, offset=offset + start + part, size=size - start - part)
-            else:
+            if left > 0:
+                self.read_ahead(epoch=epoch, offset=offset + start + part, size=left)
+            elif self._loads_slowly:
                 read_ahead()
             loss = self._loss(batch) * (part / size)
             loss.backward()
             total += loss.detach()
-        self._losses.append((total, size))
+        self._last_loss = total
         return start_s
 
-    def _fetch(self, epoch: int, offset: int, size: int) -> tuple[Any, float]:
+    def _fetch(self, epoch: int, offset: int, size: int, following: int) -> tuple[Any, float]:
         """A batch, and for how many seconds its slow loader was waited for."""
+        if not self._loads_slowly:
+            return self.loader.fetch(epoch=epoch, offset=offset, size=size, following=following), 0.0
         start_s = time.perf_counter()
         batch = self.loader.fetch(epoch=epoch, offset=offset, size=size)
-        if not self.job.source.loads_slowly:
-            return batch, 0.0
         waited_s = time.perf_counter() - start_s
         self.idle.load_ms += 1e3 * waited_s
         return batch, waited_s
@@ -117,7 +130,14 @@ class Trainer:
         if self.job.max_grad_norm is not None:
             nn.utils.clip_grad_norm_(self.replica.trainable, self.job.max_grad_norm)
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self._clear_grads()
+
+    def _clear_grads(self) -> None:
+        if not self._clears_grads:
+            self.optimizer.zero_grad(set_to_none=True)
+            return
+        for param in self.replica.trainable:  # as the optimizer's own does, at a tenth of what that costs
+            param.grad = None
 
     def finish(self, start_s: float) -> tuple[float, float]:
         """Wait for the device, and for as long as an emulated slow device would take.
@@ -125,7 +145,7 @@ class Trainer:
         Returns:
             When the batch ended in seconds, and what it took in milliseconds.
         """
-        if self.device.type == "cuda":
+        if self._is_cuda:
             torch.cuda.current_stream(self.device).synchronize()
         end_s = time.perf_counter()
         if self._stretch > 0:
@@ -133,18 +153,22 @@ class Trainer:
             end_s = time.perf_counter()
         return end_s, 1e3 * (end_s - start_s)
 
+    def count_loss(self, size: int) -> None:
+        """Count the last batch's loss into the next report, once the batch is finished; ``size``: its samples."""
+        assert self._last_loss is not None, "a batch that is finished has a loss"
+        if self._is_cuda:
+            self._losses.append((self._last_loss.detach(), size))
+        else:
+            self._loss_sum += self._last_loss.item() * size
+
     def take_report(self) -> tuple[float, Scalars]:
         """Sum of the losses over samples, and the scalars, since the last time."""
+        loss_sum, self._loss_sum = self._loss_sum, 0.0
         losses, self._losses = self._losses, []
-        if self.device.type == "cuda" and losses:
+        if losses:
             values = torch.stack([loss.reshape(()) for loss, _ in losses]).tolist()  # one transfer for all
-        else:
-            values = [float(loss) for loss, _ in losses]
-        return sum(value * size for value, (_, size) in zip(values, losses, strict=True)), self.scalars.take()
-
-    def forget_losses_after(self, num_batches: int) -> None:
-        """Keep the losses of the first batches since the last report: the one after them was never finished."""
-        del self._losses[num_batches:]
+            loss_sum += sum(value * size for value, (_, size) in zip(values, losses, strict=True))
+        return loss_sum, self.scalars.take()
 
     def begin_epoch(self, epoch: int) -> None:
         """Call the user's ``epoch_fn``.

@@ -91,11 +91,26 @@ class Worker(abc.ABC):
 
     def flush_after_failure(self) -> None:
         """Report what was trained before the failure, where it can still be read."""
-        self.trainer.forget_losses_after(self.ledger.num_unreported)
         try:
             self.flush()
         except Exception:  # the failure itself is what counts: a broken device fails here again
             log.warning("rank %d: its last batches could not be reported", self.seat.rank, exc_info=True)
+
+    def record(
+        self, *, round_: int, epoch: int, size: int, is_full: bool, busy_ms: float, start_s: float, end_s: float
+    ) -> None:
+        """Enter a batch that is finished; the arguments are those of ``WorkerLedger.record``."""
+        self.trainer.count_loss(size)
+        self.ledger.record(
+            round_=round_,
+            epoch=epoch,
+            num_samples=size,
+            is_full=is_full,
+            busy_ms=busy_ms,
+            start_s=start_s,
+            end_s=end_s,
+        )
+        self.trainer.context.local_step = self.ledger.total_batches
 
     def flush_before(self, *, round_: int, epoch: int, is_urgent: bool) -> None:
         """Report where it is time to, or where the coming batch may not share a report with those before."""

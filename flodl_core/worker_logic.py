@@ -6,6 +6,7 @@ driver asks ``next_action``, does it, and tells what came of it.
 
 from collections import deque
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from flodl_core.messages import (
     EpochPlan,
@@ -24,9 +25,11 @@ BATCH_MS_WEIGHT = 0.3
 """Weight of the newest batch in the smoothed batch time; the deadline rule needs no more than a rough one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainBatch:
-    """Train these samples of the epoch's permutation; then call ``batch_done``."""
+class TrainBatch(NamedTuple):
+    """Train these samples of the epoch's permutation; then call ``batch_done``.
+
+    A tuple, since one is made for every batch: it costs half of what a frozen dataclass does.
+    """
 
     epoch: int
     offset: int
@@ -96,6 +99,7 @@ class WorkerLogic:
         self._batch_size = batch_size
         self._meets = meets
         self._queue: deque[EpochPlan] = deque()
+        self._done = 0  # samples of the first in the queue that have been trained
         self._exchanges: deque[TakeSnapshot | TakeUpdate] = deque()
         self._rounds: deque[OpenRound] = deque()
         self._window: Window | None = None
@@ -123,12 +127,16 @@ class WorkerLogic:
         """The message that opened the current window."""
         return self._opened
 
+    @property
+    def slice_left(self) -> int:
+        """Samples of the slice under way that have not been trained yet."""
+        return self._queue[0].size - self._done
+
     def plan_after(self, batch: TrainBatch) -> EpochPlan | None:
         """The batch that will probably follow ``batch``, for reading ahead; None where none is queued."""
-        head = self._queue[0]
-        if batch.size < head.size:
-            left = head.size - batch.size
-            return EpochPlan(epoch=head.epoch, offset=head.offset + batch.size, size=min(self._batch_size, left))
+        left = self.slice_left - batch.size
+        if left > 0:
+            return EpochPlan(epoch=batch.epoch, offset=batch.offset + batch.size, size=min(self._batch_size, left))
         if len(self._queue) == 1 or self._queue[1].size == 0:
             return None
         after = self._queue[1]
@@ -174,12 +182,14 @@ class WorkerLogic:
             return self._exchanges.popleft()
         if self._shutdown is not None and (self._shutdown.hand_in or not self._queue):
             return Exit(hand_in=self._shutdown.hand_in)  # a completed run first begins the epochs without work here
-        if self._queue and self._queue[0].epoch > self._begun_epoch:
-            self._begun_epoch += 1
-            return BeginEpoch(epoch=self._begun_epoch)
-        if self._queue and self._queue[0].size == 0:
-            self._queue.popleft()
-            return self.next_action()
+        if self._queue:
+            head = self._queue[0]
+            if head.epoch > self._begun_epoch:
+                self._begun_epoch += 1
+                return BeginEpoch(epoch=self._begun_epoch)
+            if head.size == 0:
+                self._queue.popleft()
+                return self.next_action()
         return self._next_in_window()
 
     def _next_in_window(self) -> Action:
@@ -194,9 +204,10 @@ class WorkerLogic:
         if not self._queue or self._throttled >= window.round:
             return Wait()
         plan = self._queue[0]
-        size = min(self._batch_size, plan.size)
-        is_last = size == plan.size and len(self._queue) == 1
-        return TrainBatch(epoch=plan.epoch, offset=plan.offset, size=size, is_last_of_queue=is_last)
+        left = plan.size - self._done
+        size = min(self._batch_size, left)
+        is_last = size == left and len(self._queue) == 1
+        return TrainBatch(plan.epoch, plan.offset + self._done, size, is_last)
 
     def _must_end(self, window: Window) -> bool:
         if self._sync_now >= window.round or self._throttled >= window.round:
@@ -211,9 +222,10 @@ class WorkerLogic:
             size: Its samples.
         """
         assert self._window is not None, "a batch needs an open window"
-        plan = self._queue.popleft()
-        if size < plan.size:
-            self._queue.appendleft(EpochPlan(epoch=plan.epoch, offset=plan.offset + size, size=plan.size - size))
+        self._done += size
+        if self._done >= self._queue[0].size:
+            self._queue.popleft()
+            self._done = 0
         self._window.record(busy_ms)
         if size == self._batch_size:
             weight = BATCH_MS_WEIGHT if self._batch_ms > 0 else 1.0
