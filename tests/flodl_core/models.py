@@ -97,3 +97,35 @@ class LeNet(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         out: Tensor = self.head(self.features(images))
         return out
+
+
+class Motley(nn.Module):
+    """All that makes averaging hard, in a model that can be trained on numbered samples of four features.
+
+    Parameters: channels-last, float64, bfloat16, float16, tied, frozen. Buffers: BatchNorm's, a mask of minus
+    infinity, a figure that moves.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 3, 2, padding=1).to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as above
+        self.norm = nn.BatchNorm2d(3)
+        self.wide = nn.Linear(3, 4, dtype=torch.float64)
+        self.brain = nn.Linear(4, 4, dtype=torch.bfloat16)
+        self.short = nn.Parameter(torch.full((4,), 0.5, dtype=torch.float16))
+        self.frozen = nn.Linear(4, 4).requires_grad_(False)
+        self.tied = nn.Linear(4, 4)
+        self.twin = nn.Linear(4, 4)
+        self.twin.weight = self.tied.weight
+        self.head = nn.Linear(4, 1)
+        self.register_buffer("mask", torch.full((3, 3), float("-inf")).triu(1))
+        self.register_buffer("level", torch.zeros(()))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        images = self.norm(self.conv(inputs.reshape(-1, 1, 2, 2)))
+        self.get_buffer("level").lerp_(inputs.detach().mean(), 0.1)
+        hidden = self.wide(torch.tanh(images).mean((2, 3)).double())
+        hidden = self.brain(hidden.bfloat16()).float() + (hidden.half() * self.short).float()
+        hidden = torch.tanh(self.twin(torch.tanh(self.tied(self.frozen(hidden)))))
+        out: Tensor = self.head(hidden)
+        return out

@@ -125,14 +125,15 @@ class Witness:
         with self._changed:
             assert self._changed.wait_for(condition, LIMIT_S), "what a test waits for does not happen"
 
+    def _story(self, rank: int) -> Story:
+        return self.stories.setdefault(rank, [])
+
     # Batches
 
     def _begin_epoch(self, epoch: int, worker: WorkerContext) -> None:
         if epoch == 0:
             self._thread.now = _UnderWay(rank=worker.rank)
         self._thread.now.epoch = epoch
-        with self._changed:
-            self.stories.setdefault(worker.rank, [])
 
     def train_fn(self, model: nn.Module, batch: Samples) -> Tensor:
         """A ``train_fn``."""
@@ -162,7 +163,7 @@ class Witness:
         )
         now.num_batches += 1
         with self._changed:
-            self.stories[now.rank].append(step)
+            self._story(now.rank).append(step)
             self.trained[now.epoch] += len(now.numbers)
             self._changed.notify_all()
 
@@ -184,9 +185,9 @@ class Witness:
         with self._changed:
             match message:
                 case Snapshot():
-                    self.stories[message.entry.rank].append(Handed(round=message.entry.round))
+                    self._story(message.entry.rank).append(Handed(round=message.entry.round))
                 case SyncDone():
-                    self.stories[message.rank].append(Merged(round=message.round))
+                    self._story(message.rank).append(Merged(round=message.round))
                 case Averaged():
                     self.num_averages += 1
                     self.num_averaged_epochs += len(message.epochs)
