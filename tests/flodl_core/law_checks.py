@@ -1,5 +1,6 @@
 """What has to hold of a run under cadence or async that a witness looked on at: laws 2 and 3."""
 
+import torch
 from torch import nn
 
 from flodl_core import SyncEvent
@@ -48,6 +49,13 @@ def check_accounts(outcome: Outcome, witness: Witness, walk: Walk) -> None:
     assert in_averages + walk.num_discarded == trained
     totals = outcome.handle.progress().totals
     assert (totals.num_samples, totals.discarded_samples) == (trained, walk.num_discarded)
+
+
+def check_frozen_parameters(outcome: Outcome, initial: nn.Module) -> None:
+    """What is not trained ends as it began, bit by bit."""
+    for name, param in initial.named_parameters():
+        if not param.requires_grad:
+            assert torch.equal(outcome.state.params[name], param), f"{name} is frozen and was touched"
 
 
 def check_run(outcome: Outcome, witness: Witness, model: nn.Module) -> Walk:

@@ -1,4 +1,4 @@
-"""Law 5's two sides: a training under sync, and the same as a plain loop over the concatenated batches."""
+"""Laws 5 and 7: a training under sync, and the same as a plain loop over the concatenated batches."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from flodl_core import ApplyPolicy, AverageBackend, WorkerSpec
 from flodl_core.data import Permutations
+from tests.flodl_core.arrivals import arriving
 from tests.flodl_core.training import Outcome, Samples, TrainFn, as_vector, configure, mean_squared_error, mlp, train
 
 OptimFactory = Callable[[Any], Optimizer]
@@ -116,3 +117,12 @@ def relative_error(outcome: Outcome, expected: Tensor) -> float:
 def check_sync(setup: SyncSetup, backend: AverageBackend, *, tolerance: float = 1e-5) -> None:
     """Law 5."""
     assert relative_error(train_sync(setup, backend), single_process(setup)) <= tolerance
+
+
+def check_same_bits(setup: SyncSetup, backend: AverageBackend) -> None:
+    """Law 7: the same run again gives the same bits, in whatever order the ranks' gradients arrive."""
+    vectors = []
+    for order in (range(setup.world_size), reversed(range(setup.world_size))):
+        with arriving(list(order)):
+            vectors.append(as_vector(train_sync(setup, backend).state))
+    assert torch.equal(*vectors), "the same seed gave other parameters"

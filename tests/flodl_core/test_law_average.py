@@ -9,18 +9,22 @@ from hypothesis import strategies as st
 from torch import nn
 
 from flodl_core.errors import NonFiniteError
-from flodl_core.meetings import Contribution, GradientMeeting, MeetingResult
+from flodl_core.meetings import Contribution, GradientMeeting
 from flodl_core.replica import Replica
-from flodl_core.tally import Tally, tally
+from flodl_core.tally import tally
+from tests.flodl_core.average_checks import (
+    check_rank_that_is_not_finite,
+    check_rank_without_samples,
+    check_weighted_mean,
+    check_weights_of_ledgers,
+)
 from tests.flodl_core.averaging_ways import (
     MODELS,
     Average,
-    check_against,
     each_way,
     entry,
     in_place,
     named_tensors,
-    oracle,
     replicas_of,
     through_cpu,
 )
@@ -37,11 +41,7 @@ def test_average_is_the_weighted_mean(
     weights: list[int],
     make: Callable[[], nn.Module],
 ) -> None:
-    replicas = replicas_of(make, len(weights))
-    expected = oracle([replica.model for replica in replicas], weights)
-    average(replicas, [entry(rank, weight) for rank, weight in enumerate(weights)])
-    for replica in replicas:
-        check_against(replica.model, expected)
+    check_weighted_mean(average, weights, make)
 
 
 @given(weights=st.lists(st.integers(0, 100), min_size=1, max_size=5), make=st.sampled_from(MODELS))
@@ -67,32 +67,19 @@ def test_all_replicas_are_bitwise_equal_after_an_average(
 
 
 @each_way
-def test_rank_without_samples_never_enters_the_sum(
-    average: Average,
-) -> None:
-    # infinity times zero would be NaN; its own flag is of no use where a value is merely huge
-    replicas = replicas_of(ZooModel, 2)
-    expected = oracle([replica.model for replica in replicas], [4, 0])
-    with torch.no_grad():
-        next(replicas[1].model.parameters()).fill_(torch.inf)
-    average(replicas, [entry(0, 4), entry(1, 0)])
-    check_against(replicas[1].model, expected)
+@given(batches=st.lists(st.lists(st.integers(1, 64), max_size=5), min_size=1, max_size=5))
+def test_weights_are_samples_whatever_the_batches(average: Average, batches: list[list[int]]) -> None:
+    check_weights_of_ledgers(average, batches)
 
 
 @each_way
-def test_replica_that_is_not_finite_is_left_out_and_takes_the_mean(
-    average: Average,
-) -> None:
-    replicas = replicas_of(ZooModel, 3)
-    expected = oracle([replica.model for replica in replicas], [2, 0, 6])
-    with torch.no_grad():
-        next(replicas[1].model.parameters()).fill_(torch.nan)
-    entries = [entry(0, 2), entry(1, 4, is_finite=replicas[1].state().is_finite()), entry(2, 6)]
-    assert not entries[1].is_finite
-    result = average(replicas, entries)
-    assert isinstance(result, Tally | MeetingResult)
-    assert result.excluded == (1,)
-    check_against(replicas[1].model, expected)
+def test_rank_without_samples_never_enters_the_sum(average: Average) -> None:
+    check_rank_without_samples(average)
+
+
+@each_way
+def test_replica_that_is_not_finite_is_left_out_and_takes_the_mean(average: Average) -> None:
+    check_rank_that_is_not_finite(average)
 
 
 def test_average_without_a_finite_replica_is_refused() -> None:

@@ -3,26 +3,24 @@
 import torch
 from torch import nn
 
+from tests.flodl_core.average_checks import check_equal_buffers, check_integer_buffers, check_mask
 from tests.flodl_core.averaging_ways import Average, each_way, entry, replicas_of, through_cpu
-from tests.flodl_core.models import FloatingBuffers, Masked, ZooModel
+from tests.flodl_core.models import FloatingBuffers
 
 
-def test_integer_buffers_come_from_the_rank_that_trained_most() -> None:
-    replicas = replicas_of(ZooModel, 3)
-    through_cpu(replicas, [entry(0, 5), entry(1, 9), entry(2, 9)])
-    for replica in replicas:
-        assert replica.model.get_buffer("norm.num_batches_tracked").item() == 2  # rank 1 + 1: the lowest of equals
+@each_way
+def test_integer_buffers_come_from_the_rank_that_trained_most(average: Average) -> None:
+    check_integer_buffers(average)
 
 
 @each_way
 def test_mask_of_minus_infinity_stays(average: Average) -> None:
-    replicas = replicas_of(Masked, 3)
-    mask = replicas[0].model.get_buffer("mask").clone()
-    assert torch.isinf(mask).any()
-    average(replicas, [entry(0, 1), entry(1, 2), entry(2, 4)])
-    for replica in replicas:
-        assert torch.equal(replica.model.get_buffer("mask"), mask)
-        assert all(torch.isfinite(param).all() for param in replica.model.parameters())
+    check_mask(average)
+
+
+@each_way
+def test_buffer_that_is_equal_on_all_ranks_stays_bit_by_bit(average: Average) -> None:
+    check_equal_buffers(average)
 
 
 @each_way

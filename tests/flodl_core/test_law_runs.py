@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flodl_core import ApplyPolicy, AverageBackend, WorkerSpec
-from tests.flodl_core.law_checks import check_run
+from tests.flodl_core.law_checks import check_frozen_parameters, check_run
 from tests.flodl_core.models import Motley
 from tests.flodl_core.replay import Walk
 from tests.flodl_core.training import BACKENDS, LOCAL_POLICIES, configure, every_local_way, numbered_samples
@@ -24,7 +24,11 @@ def motley(device: torch.device) -> Motley:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """A run's sizes. ``poison``: rank and number of a batch whose loss becomes infinite."""
+    """A run's sizes.
+
+    ``poison``: rank and number of a batch whose loss becomes infinite. ``is_dealt_whole``: each rank gets its half, or
+    third, of an epoch at once, and an epoch is one round, so that what is averaged does not depend on measured speed.
+    """
 
     policy: ApplyPolicy
     backend: AverageBackend
@@ -35,6 +39,7 @@ class World:
     anchor: int = 2
     poison: tuple[int, int] = (-1, 0)
     seed: int = 1
+    is_dealt_whole: bool = False
 
     def check(self, *, hold: int = 0) -> Walk:
         """Run it, and check both laws."""
@@ -51,8 +56,12 @@ class World:
             num_epochs=self.num_epochs,
         )
         builder.anchor(self.anchor).seed(self.seed)
+        if self.is_dealt_whole:
+            builder.partition_ratios([1.0] * len(self.slowdowns)).progressive_dispatch(False).anchor(200)
         with witness.averaging_held(num_batches=hold, epoch_size=self.num_samples, batch_size=self.batch_size):
             outcome = witness.watch(builder)
+        torch.manual_seed(self.seed)
+        check_frozen_parameters(outcome, Motley())
         return check_run(outcome, witness, Motley())
 
 
@@ -97,3 +106,9 @@ def test_samples_of_a_rank_that_is_not_finite_are_discarded_and_counted(
 ) -> None:
     walk = World(policy=policy, backend=backend, poison=(0, 3)).check()
     assert walk.num_discarded > 0
+
+
+@every_local_way
+def test_averages_of_epochs_that_are_dealt_whole(policy: ApplyPolicy, backend: AverageBackend) -> None:
+    walk = World(policy=policy, backend=backend, is_dealt_whole=True).check()
+    assert [average.weights for average in walk.averages.values()] == [{0: 104, 1: 99}] * 2

@@ -10,6 +10,7 @@ from tests.flodl_core.single_process import (
     OPTIMIZERS,
     SyncSetup,
     adam,
+    check_same_bits,
     check_sync,
     falling,
     single_process,
@@ -134,6 +135,12 @@ def test_same_seed_gives_the_same_bits(backend: AverageBackend, world_size: int)
     setup = SyncSetup(samples=numbered_samples(53), world_size=world_size)
     first, second = (as_vector(train_sync(setup, backend).state) for _ in range(2))
     assert torch.equal(first, second)
+
+
+@each_backend
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+def test_order_in_which_gradients_arrive_changes_no_bit(backend: AverageBackend, world_size: int) -> None:
+    check_same_bits(SyncSetup(samples=numbered_samples(53), world_size=world_size), backend)
 
 
 @each_optimizer

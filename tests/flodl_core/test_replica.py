@@ -11,8 +11,11 @@ from torch import nn
 from flodl_core.averaging import Averager
 from flodl_core.errors import ModelError
 from flodl_core.replica import Replica, load_initial
+from tests.flodl_core.average_checks import check_frozen
 from tests.flodl_core.averaging_ways import (
     MODELS,
+    Average,
+    each_way,
     entry,
     named_tensors,
     oracle,
@@ -21,7 +24,7 @@ from tests.flodl_core.averaging_ways import (
     settle,
     through_cpu,
 )
-from tests.flodl_core.models import Frozen, Tied, ZooModel
+from tests.flodl_core.models import Tied, ZooModel
 
 
 @pytest.mark.parametrize("make", MODELS)
@@ -57,14 +60,9 @@ def test_tied_parameter_is_averaged_once_and_stays_tied() -> None:
         assert replica.model.get_parameter("embed.weight") is replica.model.get_parameter("head.weight")
 
 
-def test_frozen_parameters_are_not_touched() -> None:
-    replicas = replicas_of(Frozen, 2)
-    with torch.no_grad():
-        replicas[1].model.get_parameter("backbone.weight").fill_(7.0)
-    frozen = replicas[0].model.get_parameter("backbone.weight").clone()
-    through_cpu(replicas, [entry(0, 1), entry(1, 1)])
-    assert torch.equal(replicas[0].model.get_parameter("backbone.weight"), frozen)
-    assert (replicas[1].model.get_parameter("backbone.weight") == 7.0).all()
+@each_way
+def test_frozen_parameters_are_not_touched(average: Average) -> None:
+    check_frozen(average)
 
 
 def test_parameter_that_is_not_dense_gets_memory_of_its_own() -> None:
