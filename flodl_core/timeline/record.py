@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from flodl_core.timeline_events import TimelineEvent
-from flodl_core.timeline_lanes import CAUSES, IdleCause, IdleGap, LaneSpan, gaps_of
-from flodl_core.timeline_samples import TimelineSample
+from flodl_core.timeline.events import TimelineEvent
+from flodl_core.timeline.lanes import CAUSES, IdleCause, IdleGap, LaneSpan, gaps_of
+from flodl_core.timeline.samples import TimelineSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from flodl_core.display_text import bytes_text
 from flodl_core.html_page import row
 from flodl_core.svg_plot import Points, Scale, curve, levels, plot
 from flodl_core.thinned_series import ThinnedSeries
-from flodl_core.timeline_samples import DeviceSample, TimelineSample, merge_samples
+from flodl_core.timeline.samples import DeviceSample, TimelineSample, merge_samples
 
 MAX_DRAWN = 800
 HEIGHT = 40

@@ -12,16 +12,16 @@ from flodl_core.arguments import whole_number
 from flodl_core.errors import FlodlError
 from flodl_core.events import Event, RunEnded, StepWindow, WorkerLost
 from flodl_core.thinned_series import ThinnedSeries
-from flodl_core.timeline_csv import write_csv
-from flodl_core.timeline_events import EventBook, EventTranslator, FieldValue, TimelineEvent, user_mark
-from flodl_core.timeline_feed import TimelineSubscription
-from flodl_core.timeline_json import write_json
-from flodl_core.timeline_lanes import IdleGap, Lane
-from flodl_core.timeline_page import write_page
-from flodl_core.timeline_probe import MachineProbe, Probe
-from flodl_core.timeline_record import RankLane, TimelineRecord
-from flodl_core.timeline_sampler import Pulse, Sampler, SteadyPulse
-from flodl_core.timeline_samples import TimelineSample, merge_samples
+from flodl_core.timeline.csv_tables import write_csv
+from flodl_core.timeline.events import EventBook, EventTranslator, FieldValue, TimelineEvent, user_mark
+from flodl_core.timeline.json_file import write_json
+from flodl_core.timeline.lanes import IdleGap, Lane
+from flodl_core.timeline.page import write_page
+from flodl_core.timeline.probe import MachineProbe, Probe
+from flodl_core.timeline.record import RankLane, TimelineRecord
+from flodl_core.timeline.sampler import Pulse, Sampler, SteadyPulse
+from flodl_core.timeline.samples import TimelineSample, merge_samples
+from flodl_core.timeline.subscription import TimelineSubscription
 
 MAX_SAMPLES = 36_000
 """Samples held, an hour of ten a second; above that, neighbours are merged over the whole run."""

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from flodl_core.feed import Feed
-from flodl_core.timeline_events import TimelineEvent
-from flodl_core.timeline_samples import TimelineSample
+from flodl_core.timeline.events import TimelineEvent
+from flodl_core.timeline.samples import TimelineSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ from typing import Protocol
 import psutil
 import torch
 
-from flodl_core.nvml import Nvml
-from flodl_core.timeline_samples import DeviceSample, TimelineSample
+from flodl_core.timeline.nvml import Nvml
+from flodl_core.timeline.samples import DeviceSample, TimelineSample
 
 MIN_CPU_S = 0.05
 """Shortest stretch over which a share of the CPU is told: the kernel counts in hundredths of a second."""

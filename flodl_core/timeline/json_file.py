@@ -4,8 +4,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from flodl_core.text_file import json_text, write_text
-from flodl_core.timeline_events import TimelineEvent
-from flodl_core.timeline_record import RankLane, TimelineRecord
+from flodl_core.timeline.events import TimelineEvent
+from flodl_core.timeline.record import RankLane, TimelineRecord
 
 FORMAT = 1
 """Raised when a reader of the file would have to change."""
