@@ -1,19 +1,14 @@
 """``flodl train``: its options."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from flodl_cli.parameters import build_params, split_list
+from flodl_cli.parameters import LIST_PARAMETERS, build_params, split_list
+from flodl_cli.train_options import takes_params_as_options
 
 Recipe = Annotated[str, typer.Argument(help="Short name (see flodl recipes) or package.module:attribute.")]
-Devices = Annotated[str | None, typer.Option(help="A worker each, with commas between: cpu,cuda:0,cpu@2.5")]
-Policy = Annotated[str | None, typer.Option(help="When the replicas are averaged: sync, cadence or async.")]
-Backend = Annotated[str | None, typer.Option(help="How they are averaged: nccl, gloo or cpu.")]
-Epochs = Annotated[int | None, typer.Option(help="Times that every sample is trained.")]
-BatchSize = Annotated[int | None, typer.Option(help="Samples in a worker's batch.")]
-Seed = Annotated[int | None, typer.Option(help="Of the initial parameters and of the order of the data.")]
 Assignments = Annotated[
     list[str] | None,
     typer.Option("-p", "--param", metavar="KEY=VALUE", help="Any parameter; the value is JSON or a bare word."),
@@ -21,28 +16,13 @@ Assignments = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on standard output.")]
 
 
-def train(
-    recipe: Recipe,
-    devices: Devices = None,
-    policy: Policy = None,
-    backend: Backend = None,
-    epochs: Epochs = None,
-    batch_size: BatchSize = None,
-    seed: Seed = None,
-    param: Assignments = None,
-    as_json: AsJson = False,
-) -> int:
+@takes_params_as_options
+def train(recipe: Recipe, param: Assignments = None, as_json: AsJson = False, **options: Any) -> int:
     """Train a recipe; its state and log go to $FLODL_HOME/artifacts/<run id>/."""
-    options = {
-        "recipe": recipe,
-        "devices": None if devices is None else split_list(devices),
-        "policy": policy,
-        "backend": backend,
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "seed": seed,
-    }
-    params = build_params(options, param or [])
+    for name in LIST_PARAMETERS:
+        if options[name] is not None:
+            options[name] = split_list(options[name])
+    params = build_params({"recipe": recipe, **options}, param or [])
     from flodl_cli.run_training import run_training  # torch comes with it, and takes a while to import
 
     return run_training(params, started_in=Path.cwd(), as_json=as_json)

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_vali
 Policy = Literal["sync", "cadence", "async"]
 Backend = Literal["nccl", "gloo", "cpu"]
 OnNonfinite = Literal["exclude", "stop"]
+Amp = Literal[False, True, "bfloat16"]
 
 Device = Annotated[str, StringConstraints(pattern=r"^(cpu|cuda(:\d+)?)(@\d+(\.\d+)?)?$")]
 Tag = Annotated[str, StringConstraints(min_length=1, max_length=64)]
@@ -23,7 +24,13 @@ NUMBERS = (
     "max_anchor",
     "max_batch_diff",
     "max_overshoot",
+    "divergence_threshold",
     "max_grad_norm",
+    "grad_accumulation",
+    "outer_lr",
+    "outer_momentum",
+    "max_steps",
+    "max_time_s",
 )
 
 
@@ -45,6 +52,12 @@ class RunParams(BaseModel):
     )
     batch_size: int | None = Field(
         default=None, ge=1, description="Samples in a worker's batch; default from the recipe"
+    )
+    max_steps: int | None = Field(
+        default=None, ge=1, description="Optimizer steps of all workers together after which the run ends, as completed"
+    )
+    max_time_s: float | None = Field(
+        default=None, gt=0, description="Seconds of training after which the run ends, as completed"
     )
     seed: int = Field(
         default=42, ge=0, lt=2**63, description="Seed of the initial parameters and of the order of the data"
@@ -72,7 +85,32 @@ class RunParams(BaseModel):
         le=1000,
         description="Batches that a worker may go into the next epoch; default: as averages allow",
     )
+    progressive_dispatch: bool | None = Field(
+        default=None,
+        description="Deal an epoch bit by bit, as workers need it, or whole at its start; default: the policy's own",
+    )
+    divergence_threshold: float = Field(
+        default=0.05,
+        ge=0,
+        description="Drift of the replicas above which averages get no rarer while it rises; 0 turns that off",
+    )
+    outer_lr: float | None = Field(
+        default=None,
+        gt=0,
+        description="Step towards the mean of the replicas by this share, with momentum, instead of taking it;"
+        " 0.7 where only outer_momentum is given",
+    )
+    outer_momentum: float | None = Field(
+        default=None,
+        ge=0,
+        lt=1,
+        description="Momentum of these steps, Nesterov's where it is above 0; 0.9 where only outer_lr is given",
+    )
     max_grad_norm: float | None = Field(default=None, gt=0, description="Norm to which gradients are clipped")
+    grad_accumulation: int = Field(
+        default=1, ge=1, le=65536, description="Batches of a worker whose gradients make one optimizer step"
+    )
+    amp: Amp = Field(default=False, description="Compute the loss under autocast in bfloat16")
     drop_last: bool = Field(default=False, description="Leave out the last batch of an epoch where it is smaller")
     on_nonfinite: OnNonfinite = Field(
         default="exclude", description="What happens to a worker whose parameters are NaN or infinite"

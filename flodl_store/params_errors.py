@@ -80,4 +80,5 @@ def _limits(detail: ErrorDetails) -> dict[str, str]:
 
 def _choices(detail: ErrorDetails) -> str:
     expected: Any = detail.get("ctx", {}).get("expected", "")
-    return str(expected).replace("'", "").replace(" or ", ", ")
+    words = str(expected).replace("'", "").replace(" or ", ", ")
+    return words.replace("False", "false").replace("True", "true")  # as they are written in JSON

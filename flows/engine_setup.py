@@ -42,22 +42,50 @@ def build(params: RunParams, recipe: Recipe) -> DdpBuilder:
         .seed(params.seed)
         .drop_last(params.drop_last)
         .on_nonfinite(params.on_nonfinite)
+        .grad_accumulation(params.grad_accumulation)
+        .amp(params.amp)
     )
-    return _set_optional(builder, params, recipe)
+    return _set_callbacks(_set_optional(_set_guard_and_outer(builder, params), params), recipe)
 
 
-def _set_optional(builder: DdpBuilder, params: RunParams, recipe: Recipe) -> DdpBuilder:
+def _set_guard_and_outer(builder: DdpBuilder, params: RunParams) -> DdpBuilder:
+    """Set what the builder takes in another form."""
+    if params.divergence_threshold > 0:
+        builder = builder.divergence_threshold(params.divergence_threshold)
+    else:
+        builder = builder.no_divergence_guard()
+    given = {"lr": params.outer_lr, "momentum": params.outer_momentum}
+    outer = {name: value for name, value in given.items() if value is not None}
+    if not outer:
+        return builder
+    # without momentum there is nothing to look ahead with
+    return builder.outer_optimizer(**outer, nesterov=params.outer_momentum != 0)
+
+
+# Parameters of which None stands for the engine's own default, under the names of the builder's methods.
+_OPTIONAL = (
+    "backend",
+    "max_batch_diff",
+    "max_overshoot",
+    "progressive_dispatch",
+    "max_grad_norm",
+    "max_steps",
+    "max_time_s",
+)
+
+
+def _set_optional(builder: DdpBuilder, params: RunParams) -> DdpBuilder:
     """Set what has a default of the engine's own only where something was given."""
-    if params.backend is not None:
-        builder = builder.backend(params.backend)
+    for name in _OPTIONAL:
+        value = getattr(params, name)
+        if value is not None:
+            builder = getattr(builder, name)(value)
     if params.devices is not None:
         builder = builder.devices([parse_worker_spec(device) for device in params.devices])
-    if params.max_batch_diff is not None:
-        builder = builder.max_batch_diff(params.max_batch_diff)
-    if params.max_overshoot is not None:
-        builder = builder.max_overshoot(params.max_overshoot)
-    if params.max_grad_norm is not None:
-        builder = builder.max_grad_norm(params.max_grad_norm)
+    return builder
+
+
+def _set_callbacks(builder: DdpBuilder, recipe: Recipe) -> DdpBuilder:
     if recipe.scheduler is not None:
         builder = builder.scheduler(recipe.scheduler)
     if recipe.evaluate is not None:

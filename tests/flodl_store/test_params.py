@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, get_args
 
 import pytest
+import torch
 from pydantic import ValidationError
 
+from flodl_core.arguments import check_amp
 from flodl_core.policies import ApplyPolicy, AverageBackend, NonFinitePolicy
+from flodl_core.settings import Settings
 from flodl_store import params as params_module
 from flodl_store.params import NUMBERS, RunParams
 from flodl_store.params_errors import describe_errors
@@ -23,6 +27,20 @@ from flodl_store.params_errors import describe_errors
 )
 def test_literals_are_the_engines_values(literal: Any, engine: Any) -> None:
     assert set(get_args(literal)) == {member.value for member in engine}
+
+
+def test_the_engine_takes_every_amp() -> None:
+    taken = {value: check_amp(value) for value in get_args(params_module.Amp)}
+    assert taken == {False: None, True: torch.bfloat16, "bfloat16": torch.bfloat16}
+
+
+def test_defaults_are_the_engines() -> None:
+    engine = {field.name: field.default for field in dataclasses.fields(Settings)}
+    ours = {name: field.get_default() for name, field in RunParams.model_fields.items() if name in engine}
+    shared = {name: default for name, default in ours.items() if default is not None and name != "amp"}
+    assert len(shared) >= 10
+    assert {name: engine[name] for name in shared} == shared
+    assert check_amp(ours["amp"]) == engine["amp"]
 
 
 def test_only_the_recipe_is_required() -> None:
@@ -60,6 +78,14 @@ def test_params_survive_json() -> None:
         ({"devices": "cpu"}, """devices must be a list of devices such as ["cpu", "cpu@2.5"], not 'cpu'"""),
         ({"devices": ["tpu"]}, "devices[0] must look like cpu, cuda:0 or cpu@2.5, not 'tpu'"),
         ({"epoch": 1}, "unknown parameter 'epoch': did you mean epochs?"),
+        ({"amp": "float16"}, "amp must be one of false, true, bfloat16, not 'float16'"),
+        ({"progressive_dispatch": "perhaps"}, "progressive_dispatch must be true or false, not 'perhaps'"),
+        ({"divergence_threshold": -0.1}, "divergence_threshold must be at least 0, not -0.1"),
+        ({"grad_accumulation": 65537}, "grad_accumulation must be at most 65536, not 65537"),
+        ({"outer_lr": 0}, "outer_lr must be above 0, not 0"),
+        ({"outer_momentum": 1}, "outer_momentum must be below 1, not 1"),
+        ({"max_steps": 0}, "max_steps must be at least 1, not 0"),
+        ({"max_time_s": float("inf")}, "max_time_s must be a finite number, not inf"),
         ({"epochs": 0, "anchor": 0}, "epochs must be at least 1, not 0; anchor must be at least 1, not 0"),
     ],
 )
@@ -81,7 +107,7 @@ def test_a_missing_recipe_is_named() -> None:
     assert describe_errors(caught.value) == "recipe is missing"
 
 
-@pytest.mark.parametrize("name", ["epochs", "lr", "seed", "anchor", "max_batch_diff"])
+@pytest.mark.parametrize("name", ["epochs", "lr", "seed", "anchor", "max_batch_diff", "max_steps", "outer_lr"])
 def test_true_is_no_number(name: str) -> None:
     with pytest.raises(ValidationError, match="must be a number"):
         RunParams.model_validate({"recipe": "digits", name: True})
