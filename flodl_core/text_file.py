@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         OSError: The file cannot be written.
     """
-    part = path.with_name(f"{path.name}.part")
+    part = path.with_name(f"{path.name}.{threading.get_native_id()}.part")  # two threads may write the same file
     try:
         part.write_text(text, encoding="utf-8", newline="")
         part.replace(path)

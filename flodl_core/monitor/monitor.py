@@ -4,7 +4,7 @@ import logging
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -20,6 +20,11 @@ from flodl_core.text_file import write_text
 if TYPE_CHECKING:
     from flodl_core.handle import DdpHandle
     from flodl_core.model_graph import ModelGraph
+
+log = logging.getLogger(__name__)
+
+LineMaker = Callable[[Sequence[EpochMetrics], int | None, int | None], str]
+"""Of the epochs so far, epochs planned, and columns that there are."""
 
 
 class Monitor:
@@ -43,6 +48,7 @@ class Monitor:
         self._lock = threading.Lock()
         self._history: list[EpochMetrics] = []
         self._is_finished = False
+        self._is_mute = False
         self._meta: dict[str, object] = {}
         self._draw: Callable[[], ModelGraph] | None = None
         self._graph: ModelGraph | None = None
@@ -75,26 +81,29 @@ class Monitor:
         """Tell of an epoch that has ended, and keep it."""
         with self._lock:
             self._history.append(metrics)
-            self._tell(epoch_line(self._history, self._num_epochs, self._width()))
+            self._tell(epoch_line)
 
     def finish(self) -> None:
         """Tell how the run went. May be called twice."""
         with self._lock:
             if not self._is_finished:
                 self._is_finished = True
-                self._tell(summary_line(self._history, self._num_epochs, self._width()))
+                self._tell(summary_line)
 
-    def _tell(self, line: str) -> None:
+    def _tell(self, make_line: LineMaker) -> None:
         if self._log is not None:
-            self._log.info("%s", line)
+            self._log.info("%s", make_line(self._history, self._num_epochs, None))
+            return
+        if self._is_mute:
             return
         stream = self._stream or sys.stderr
-        stream.write(line + "\n")
-        stream.flush()
-
-    def _width(self) -> int | None:
-        stream = self._stream or sys.stderr
-        return shutil.get_terminal_size().columns if self._log is None and stream.isatty() else None
+        try:
+            width = shutil.get_terminal_size().columns if stream.isatty() else None
+            stream.write(_encodable(make_line(self._history, self._num_epochs, width), stream) + "\n")
+            stream.flush()
+        except (OSError, ValueError) as error:  # a pipe whose reader has gone, a closed file: no reason to fail a run
+            self._is_mute = True
+            log.warning("the monitor's lines cannot be written any more: %s", error)
 
     # What is kept
 
@@ -140,3 +149,9 @@ class Monitor:
                 return None, f"The model could not be drawn: {error}"
             self._draw = None  # it keeps the run's model alive
         return self._graph, None
+
+
+def _encodable(line: str, stream: TextIO) -> str:
+    """The line in letters that the stream's encoding has; ``?`` for others."""
+    encoding = stream.encoding or "utf-8"  # a StringIO has none
+    return line.encode(encoding, errors="replace").decode(encoding)

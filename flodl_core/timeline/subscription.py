@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
 
 from flodl_core.feed import Feed
 from flodl_core.timeline.events import TimelineEvent
@@ -26,12 +28,21 @@ class TimelineBatch:
 class TimelineSubscription:
     """Reads a timeline while it grows; iterating ends with the run. For one reader, in any thread.
 
+    Training never waits for it: who reads too slowly loses the oldest, who reads no more calls ``close``, or has used
+    it as a context manager.
+
     Args:
         limit: Most samples and events kept for a reader that does not come.
     """
 
     def __init__(self, limit: int) -> None:
         self._feed: Feed[TimelineSample | TimelineEvent] = Feed(limit)
+        self._is_closed = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing more will come."""
+        return self._is_closed
 
     def put(self, item: TimelineSample | TimelineEvent) -> None:
         """Give the reader an item; never blocks. Called by the timeline."""
@@ -39,6 +50,7 @@ class TimelineSubscription:
 
     def close(self) -> None:
         """Nothing more will come; what is there can still be read. May be called twice."""
+        self._is_closed = True
         self._feed.close()
 
     def next(self, timeout_s: float | None = None) -> TimelineBatch | None:
@@ -64,3 +76,11 @@ class TimelineSubscription:
         """What is new, until the end."""
         while (batch := self.next()) is not None:
             yield batch
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

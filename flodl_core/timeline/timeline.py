@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -116,9 +116,16 @@ class Timeline:
 
     @contextlib.contextmanager
     def work(self, kind: str, **fields: FieldValue) -> Iterator[None]:
-        """Note what is done beside the training, and how long it takes, unless it fails."""
+        """Note what is done beside the training, how long it takes, and with which error it failed, if it did."""
         start_s = self._clock()
-        yield
+        try:
+            yield
+        except Exception as error:
+            self._note_work(kind, start_s, {**fields, "error": f"{type(error).__name__}: {error}"})
+            raise
+        self._note_work(kind, start_s, fields)
+
+    def _note_work(self, kind: str, start_s: float, fields: Mapping[str, FieldValue]) -> None:
         end_s = self._clock()
         told = TimelineEvent(kind=kind, time_s=self._time_s(end_s), duration_ms=1e3 * (end_s - start_s), fields=fields)
         with self._lock:
@@ -226,13 +233,16 @@ class Timeline:
         sample = probe.read(self._time_s(self._clock()))
         with self._lock:
             self._samples.add(sample)
-            for subscription in self._subscriptions:
-                subscription.put(sample)
+            self._publish(sample)
 
     def _add(self, event: TimelineEvent) -> None:
         self._book.add(event)
+        self._publish(event)
+
+    def _publish(self, item: TimelineSample | TimelineEvent) -> None:
+        self._subscriptions = [subscription for subscription in self._subscriptions if not subscription.is_closed]
         for subscription in self._subscriptions:
-            subscription.put(event)
+            subscription.put(item)
 
     def _time_s(self, now_s: float) -> float:
         if self._start_s is None:
