@@ -133,11 +133,11 @@ class Timeline:
 
     def stop(self) -> None:
         """The run is over: take a last sample and end the thread. May be called twice."""
+        if self._sampler is not None:
+            self._sampler.stop()  # before the readers' end: the last sample is theirs too
         with self._lock:
             self._is_stopped = True
             subscriptions, self._subscriptions = self._subscriptions, []
-        if self._sampler is not None:
-            self._sampler.stop()
         for subscription in subscriptions:
             subscription.close()
 
