@@ -30,12 +30,17 @@ section {
   background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 13px 14px 14px;
   margin-top: 14px;
 }
-.row { display: grid; grid-template-columns: 150px minmax(0, 1fr); gap: 0 12px; align-items: center; margin: 3px 0 }
+.row { display: grid; grid-template-columns: 190px minmax(0, 1fr); gap: 0 12px; align-items: center; margin: 3px 0 }
 .row > :first-child { font-size: 12px; line-height: 1.35 }
 .row small, .key { color: var(--dim); font-size: 12px }
 .row small { display: block }
 .plot { display: block; width: 100%; background: var(--bg); border-radius: 3px }
 .plot path { vector-effect: non-scaling-stroke }
+.levels { position: relative }
+.levels span {
+  position: absolute; right: 4px; transform: translateY(-50%); color: var(--dim); font-size: 11px; line-height: 1;
+  text-shadow: 0 0 3px var(--bg), 0 0 3px var(--bg), 0 0 3px var(--bg); pointer-events: none;
+}
 .axis { position: relative; height: 18px; color: var(--dim); font-size: 11.5px }
 .axis span { position: absolute; white-space: nowrap }
 .keys { display: flex; flex-wrap: wrap; gap: 2px 14px; margin: 0 0 8px }
@@ -46,7 +51,10 @@ th { font-weight: 400; color: var(--dim); text-align: left }
 th, td { padding: 4px 14px 4px 0; border-bottom: 1px solid var(--line); white-space: nowrap; vertical-align: top }
 .num { text-align: right }
 .wide { white-space: normal; min-width: 180px; overflow-wrap: anywhere }
-.bad { color: var(--bad) }
+.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(140px, 1fr)); gap: 8px 20px; margin: 0 }
+.facts dt { color: var(--dim); font-size: 12px }
+.facts dd { margin: 0; font-size: 13px }
+.bad, .row small.bad { color: var(--bad) }
 .picture { display: block; max-width: 100%; margin: 0 auto }
 @media (max-width: 640px) {
   body { padding: 14px 10px 30px }
@@ -84,9 +92,28 @@ def note(text: str) -> str:
     return f"<p>{escape(text)}</p>"
 
 
-def row(label: str, detail: str, plot: str) -> str:
-    """A plot with its name beside it, or above it on a narrow screen; the first two are text, the plot HTML."""
-    small = f"<small>{escape(detail)}</small>" if detail else ""
+def warning(text: str) -> str:
+    """A line of text that must not be overlooked."""
+    return f'<p class="bad">{escape(text)}</p>'
+
+
+def facts(pairs: Iterable[tuple[str, object]]) -> str:
+    """Names and values, as many beside each other as there is room for."""
+    entries = (f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in pairs)
+    return f'<dl class="facts">{"".join(entries)}</dl>'
+
+
+def row(label: str, detail: str, plot: str, *, is_bad: bool = False) -> str:
+    """A plot with its name beside it, or above it on a narrow screen; the first two are text, the plot HTML.
+
+    Args:
+        label: The name.
+        detail: More about it, in smaller letters.
+        plot: What stands beside.
+        is_bad: Whether the detail tells of a failure.
+    """
+    kind = ' class="bad"' if is_bad else ""
+    small = f"<small{kind}>{escape(detail)}</small>" if detail else ""
     return f'<div class="row"><div>{escape(label)}{small}</div>{plot}</div>'
 
 

@@ -100,6 +100,12 @@ def levels(scale: Scale, values: Iterable[float]) -> str:
     return f'<path d="{path}" stroke="var(--line)" stroke-width="1"/>' if path else ""
 
 
+def labelled(scale: Scale, svg: str, labels: Iterable[tuple[float, str]]) -> str:
+    """A plot with texts at their y, as HTML; they must be safe to stand in it."""
+    spans = (f'<span style="top:{100 * scale.y(value) / scale.height:.1f}%">{text}</span>' for value, text in labels)
+    return f'<div class="levels">{svg}{"".join(spans)}</div>'
+
+
 def round_steps(low: float, high: float, most: int) -> list[float]:
     """Round values from ``low`` to ``high``: multiples of 1, 2 or 5 times a power of ten, at most ``most`` + 1."""
     span = high - low

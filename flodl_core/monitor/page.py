@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from flodl_core.display_text import duration_text, number_text, percent_text
 from flodl_core.epoch_metrics import EpochMetrics
-from flodl_core.html_page import escape, keys, note, page, row, section, table
+from flodl_core.html_page import facts, keys, note, page, row, section, table, warning
 from flodl_core.model_graph import ModelGraph
 from flodl_core.monitor.csv_table import names_of
-from flodl_core.monitor.lines import samples_per_s, summary_line
-from flodl_core.svg_plot import Points, Scale, axis, curve, levels, plot, round_steps
+from flodl_core.monitor.lines import GAP, samples_per_s, summary_line
+from flodl_core.svg_plot import Points, Scale, axis, curve, labelled, levels, plot, round_steps
 
 MAX_RANK_CURVES = 8
 """Ranks whose losses are drawn one by one: as many as there are colours."""
@@ -40,12 +40,17 @@ class Subject:
 def render(history: Sequence[EpochMetrics], subject: Subject) -> str:
     """The page as text."""
     title = subject.graph.label if subject.graph is not None else "Training"
-    curves = [section("Loss", *_loss(history)), section("Curves", *_curves(history))] if history else []
-    return page(
-        title,
-        summary_line(history, subject.num_epochs, None),
-        [*curves, section("Epochs", _epochs(history)), _model(subject), _meta(subject)],
-    )
+    told = summary_line(history, subject.num_epochs, None).replace(GAP, ", ")
+    return page(title, told, [*(_trained(history) if history else []), _model(subject), _meta(subject)])
+
+
+def _trained(history: Sequence[EpochMetrics]) -> list[str]:
+    return [
+        section("Loss", *_loss(history)),
+        section("Curves", *_curves(history)),
+        section("Epochs", _epochs(history)),
+        section("Ranks in the last epoch", _ranks(history)),
+    ]
 
 
 # Curves
@@ -59,38 +64,40 @@ def _loss(history: Sequence[EpochMetrics]) -> list[str]:
     scale = _scale([mean, *by_rank], history, LOSS_HEIGHT)
     lines = [curve(scale, points, f"var(--c{rank + 1 if rank < 7 else 0})") for rank, points in enumerate(by_rank)]
     steps = round_steps(scale.low, scale.high, 4)
-    detail = f"lines at {', '.join(map(number_text, steps))}"
+    detail = f"last {number_text(mean[-1][1])}"
     names = [("mean over samples", "var(--ink)")]
     names += [(f"rank {rank}: {history[-1].devices[rank]}", f"var(--c{rank + 1 if rank < 7 else 0})") for rank in shown]
     drawn = plot(scale, [levels(scale, steps), *lines, curve(scale, mean, "var(--ink)")])
+    drawn = labelled(scale, drawn, [(step, number_text(step)) for step in steps])
     return [keys(names), row("loss", detail, drawn), _axis_row(history), *_not_finite("loss", mean)]
 
 
 def _curves(history: Sequence[EpochMetrics]) -> list[str]:
-    reads: list[tuple[str, Read]] = []
+    reads: list[tuple[str, Read, Callable[[float], str]]] = []
     for name in names_of(metrics.eval for metrics in history):
-        reads.append((f"{name} (eval)", _named("eval", name)))
+        reads.append((f"{name} (eval)", _named("eval", name), number_text))
     for name in names_of(metrics.scalars for metrics in history):
-        reads.append((name, _named("scalars", name)))
+        reads.append((name, _named("scalars", name), number_text))
     reads += [
-        ("samples per second", samples_per_s),
-        ("seconds per epoch", lambda metrics: metrics.epoch_ms / 1e3),
-        ("capacity efficiency", lambda metrics: metrics.capacity_efficiency),
-        ("learning rate", lambda metrics: metrics.lr),
+        ("samples per second", samples_per_s, number_text),
+        ("time per epoch", lambda metrics: metrics.epoch_ms / 1e3, duration_text),
+        ("capacity efficiency", lambda metrics: metrics.capacity_efficiency, percent_text),
+        ("learning rate", lambda metrics: metrics.lr, number_text),
     ]
-    return [*(_curve(history, name, read) for name, read in reads), _axis_row(history)]
+    return [*(_curve(history, name, read, tell) for name, read, tell in reads), _axis_row(history)]
 
 
 def _named(field: str, name: str) -> Read:
     return lambda metrics: getattr(metrics, field).get(name)
 
 
-def _curve(history: Sequence[EpochMetrics], name: str, read: Read) -> str:
+def _curve(history: Sequence[EpochMetrics], name: str, read: Read, tell: Callable[[float], str]) -> str:
     points: Points = [(metrics.epoch + 1.0, read(metrics)) for metrics in history]
     scale = _scale([points], history, HEIGHT)
     last = points[-1][1]
-    told = f"{number_text(scale.low)} to {number_text(scale.high)}"
-    detail = told if last is None else f"{told}, last {number_text(last)}"
+    parts = [] if last is None else [f"last {tell(last)}"]
+    parts += [f"{tell(scale.low)} to {tell(scale.high)}"] if scale.low < scale.high else []
+    detail = ", ".join(parts)
     return row(name, detail, plot(scale, [curve(scale, points, "var(--c0)")])) + "".join(_not_finite(name, points))
 
 
@@ -116,7 +123,7 @@ def _not_finite(name: str, points: Points) -> list[str]:
     if not epochs:
         return []
     told = ", ".join(epochs[:20]) + (f" and {len(epochs) - 20} more" if len(epochs) > 20 else "")
-    return [f'<p class="bad">{escape(name)} is not finite in epoch {told}.</p>']
+    return [warning(f"{name} is not finite in epoch {told}.")]
 
 
 # Tables
@@ -125,8 +132,6 @@ def _not_finite(name: str, points: Points) -> list[str]:
 def _epochs(history: Sequence[EpochMetrics]) -> str:
     evals = names_of(metrics.eval for metrics in history)
     columns = ["epoch", "loss", *(f"{name} (eval)" for name in evals), "time", "samples/s", "capacity", "lr"]
-    if not history:
-        return note("No epoch was completed.")
     return table(columns, [_epoch_row(metrics, evals) for metrics in history])
 
 
@@ -143,6 +148,23 @@ def _epoch_row(metrics: EpochMetrics, evals: Sequence[str]) -> list[object]:
     ]
 
 
+def _ranks(history: Sequence[EpochMetrics]) -> str:
+    """What each rank did in the last epoch: how unlike devices shared the work."""
+    last = history[-1]
+    rows = [
+        [
+            rank,
+            device,
+            number_text(last.per_rank_loss[rank]),
+            percent_text(last.per_rank_batch_share[rank]),
+            number_text(1e3 * last.per_rank_throughput[rank]),
+            duration_text(last.per_rank_busy_ms[rank] / 1e3),
+        ]
+        for rank, device in enumerate(last.devices)
+    ]
+    return table(["rank", "device", "loss", "batches", "samples/s while busy", "busy"], rows)
+
+
 def _model(subject: Subject) -> str:
     if subject.graph is None:
         return section("Model", note(subject.graph_error)) if subject.graph_error is not None else ""
@@ -152,8 +174,8 @@ def _model(subject: Subject) -> str:
 
 
 def _meta(subject: Subject) -> str:
-    rows = [[name, _plain(value)] for name, value in subject.training_meta.items()]
-    return section("Set-up", table(["", "value"], rows, wide="value")) if rows else ""
+    pairs = [(name, _plain(value)) for name, value in subject.training_meta.items() if value is not None]
+    return section("Set-up", facts(pairs)) if pairs else ""
 
 
 def _plain(value: object) -> str:

@@ -24,6 +24,7 @@ class _Curve:
     Attributes:
         full: What fills the plot; None lets the largest value fill it.
         is_part: Whether to say of how much a value is part.
+        is_bridged: Whether the line goes on where a value is not known.
     """
 
     name: str
@@ -31,6 +32,7 @@ class _Curve:
     tell: Tell
     full: float | None = None
     is_part: bool = False
+    is_bridged: bool = False
 
 
 def draw_curves(samples: Sequence[TimelineSample], scale: Scale) -> list[str]:
@@ -53,6 +55,8 @@ def _draw(one: _Curve, samples: list[TimelineSample], scale: Scale) -> str:
     known = [value for _, value in points if value is not None]
     if not known:
         return ""
+    if one.is_bridged:
+        points = [(x, value) for x, value in points if value is not None]
     high = one.full or max(known) or 1.0
     own = Scale(left=scale.left, right=scale.right, high=high, height=HEIGHT)
     detail = f"peak {one.tell(max(known))}" + (f" of {one.tell(one.full)}" if one.full and one.is_part else "")
@@ -60,7 +64,10 @@ def _draw(one: _Curve, samples: list[TimelineSample], scale: Scale) -> str:
 
 
 def _curves(last: TimelineSample) -> Iterable[_Curve]:
-    yield _Curve(name="CPU, all cores", read=lambda sample: sample.cpu_percent, tell=_percent, full=100.0)
+    # a share of the CPU is missing where two samples were too close to each other to tell
+    yield _Curve(
+        name="CPU, all cores", read=lambda sample: sample.cpu_percent, tell=_percent, full=100.0, is_bridged=True
+    )
     yield _memory("RAM", lambda sample: sample.ram_used_bytes, last.ram_total_bytes)
     yield _Curve(name="RAM of this process", read=lambda sample: sample.process_rss_bytes, tell=bytes_text)
     for index, device in enumerate(last.devices):

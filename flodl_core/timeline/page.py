@@ -1,16 +1,16 @@
 """A timeline as a page: each rank's time by cause, what happened, the machine's curves, the longest waits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 
 from flodl_core.display_text import duration_text, number_text, percent_text
-from flodl_core.html_page import keys, note, page, row, section, table
+from flodl_core.html_page import keys, note, page, row, section, table, warning
 from flodl_core.svg_plot import Scale, axis, box, filled, hint, plot, round_steps, ticks
 from flodl_core.text_file import write_text
 from flodl_core.thinned_series import ThinnedSeries
 from flodl_core.timeline.curves import draw_curves
-from flodl_core.timeline.events import TimelineEvent
+from flodl_core.timeline.events import FieldValue, TimelineEvent
 from flodl_core.timeline.lanes import CAUSES, IdleCause, LaneSpan, merge_spans
 from flodl_core.timeline.record import RankLane, TimelineRecord
 
@@ -28,7 +28,7 @@ EVENT_COLORS = {"worker lost": "var(--bad)", "sync": "var(--c1)", "average": "va
 MAX_DRAWN_SPANS = 4_000
 """Spans drawn of all ranks together."""
 MAX_DRAWN_PER_RANK = 300
-NUM_GAPS = 20
+NUM_GAPS = 12
 NUM_EVENTS = 200
 
 
@@ -43,23 +43,35 @@ def write_page(record: TimelineRecord, path: Path) -> None:
 
 def render(record: TimelineRecord) -> str:
     """The page as text."""
+    if not record.lanes:
+        return page("Timeline", "No run has begun yet.", [])
     scale = Scale(left=0.0, right=record.end_s)
-    num_ranks = len(record.lanes)
-    subtitle = (
-        f"{num_ranks} rank{'s' if num_ranks != 1 else ''}, {duration_text(record.end_s)}, "
-        f"sampled every {record.interval_ms} ms"
-    )
+    lost = {event.rank: event for event in record.events if event.kind == "worker lost"}
+    causes = [cause for cause in CAUSES if any(lane.idle_ms[cause] > 0 for lane in record.lanes)]
+    lanes = [_lane(lane, len(record.lanes), scale, lost.get(lane.rank)) for lane in record.lanes]
+    warnings = [warning(f"Lost at {event.time_s:.3f} s: {_about(event)}") for event in lost.values()]
     return page(
         "Timeline",
-        subtitle,
+        _subtitle(record),
         [
-            section("Ranks", _legend(), *(_lane(lane, num_ranks, scale) for lane in record.lanes), _axis_row(scale)),
+            section("Ranks", *warnings, _legend(causes), *lanes, _axis_row(scale)),
             section("Events", *_event_rows(record, scale), _axis_row(scale)) if record.events else "",
             section("Machine", *draw_curves(record.samples, scale), _axis_row(scale)) if record.samples else "",
-            section("Time by rank", _shares(record)),
-            section("Longest idle gaps", _gaps(record)),
+            section("Time by rank", _shares(record, causes)),
+            section("Longest waits between the first and the last batch", _gaps(record)),
             section("What happened", _event_table(record), *_left_out(record)),
         ],
+    )
+
+
+def _subtitle(record: TimelineRecord) -> str:
+    num_ranks = len(record.lanes)
+    ended = [str(event.fields["status"]) for event in record.events if event.kind == "run ended"]
+    lengths_ms = sum(lane.length_ms for lane in record.lanes)
+    share = f", {percent_text(sum(lane.train_ms for lane in record.lanes) / lengths_ms)} training" if lengths_ms else ""
+    return (
+        f"{num_ranks} rank{'s' if num_ranks != 1 else ''}, {ended[-1] if ended else 'still running'}, "
+        f"{duration_text(record.end_s)}{share}; sampled every {record.interval_ms} ms"
     )
 
 
@@ -68,20 +80,25 @@ def _axis_row(scale: Scale) -> str:
     return row("", "", axis(scale, [(value, f"{number_text(value)} s") for value in values]))
 
 
-def _legend() -> str:
-    return keys([("train", TRAIN_COLOR), *((str(cause), CAUSE_COLORS[cause]) for cause in CAUSES)])
+def _legend(causes: Sequence[IdleCause]) -> str:
+    return keys([("train", TRAIN_COLOR), *((str(cause), CAUSE_COLORS[cause]) for cause in causes)])
 
 
 # Lanes
 
 
-def _lane(lane: RankLane, num_ranks: int, scale: Scale) -> str:
+def _lane(lane: RankLane, num_ranks: int, scale: Scale, lost: TimelineEvent | None) -> str:
     limit = max(20, min(MAX_DRAWN_PER_RANK, MAX_DRAWN_SPANS // num_ranks))
     drawn: ThinnedSeries[LaneSpan] = ThinnedSeries(limit, time_s=lambda span: span.end_s, merge=merge_spans)
     for span in lane.spans:
         drawn.add(span)
     lane_scale = Scale(left=scale.left, right=scale.right, height=34)
-    return row(f"rank {lane.rank}", lane.label, plot(lane_scale, _stacked(list(drawn), lane_scale)))
+    shapes = _stacked(list(drawn), lane_scale)
+    detail = f"{lane.label}, {percent_text(lane.train_ms / (lane.length_ms or 1.0))} training"
+    if lost is not None:
+        shapes.append(ticks(lane_scale, [lost.time_s], EVENT_COLORS["worker lost"]))
+        detail = f"{lane.label}, lost at {lost.time_s:.2f} s"
+    return row(f"rank {lane.rank}", detail, plot(lane_scale, shapes), is_bad=lost is not None)
 
 
 def _stacked(spans: list[LaneSpan], scale: Scale) -> list[str]:
@@ -110,20 +127,21 @@ def _hint(span: LaneSpan, scale: Scale) -> str:
     return hint(area, f"{span.start_s:.2f} to {span.end_s:.2f} s: {told}")
 
 
-def _shares(record: TimelineRecord) -> str:
-    columns = ["rank", "device", "time", "train", *map(str, CAUSES)]
-    return table(columns, [_share_row(lane) for lane in record.lanes])
+def _shares(record: TimelineRecord, causes: Sequence[IdleCause]) -> str:
+    columns = ["rank", "device", "time", "train", *map(str, causes)]
+    return table(columns, [_share_row(lane, causes) for lane in record.lanes])
 
 
-def _share_row(lane: RankLane) -> list[object]:
+def _share_row(lane: RankLane, causes: Sequence[IdleCause]) -> list[object]:
     length_ms = lane.length_ms or 1.0
     idle_ms = lane.idle_ms
-    shares = [percent_text(ms / length_ms) for ms in (lane.train_ms, *(idle_ms[cause] for cause in CAUSES))]
+    shares = [percent_text(ms / length_ms) for ms in (lane.train_ms, *(idle_ms[cause] for cause in causes))]
     return [lane.rank, lane.label, duration_text(lane.length_ms / 1e3), *shares]
 
 
 def _gaps(record: TimelineRecord) -> str:
-    longest = sorted(record.gaps(1.0), key=lambda gap: -gap.idle_ms)[:NUM_GAPS]
+    within = (gap for gap in record.gaps(1.0) if gap.cause not in (IdleCause.START, IdleCause.END))
+    longest = sorted(within, key=lambda gap: -gap.idle_ms)[:NUM_GAPS]
     if not longest:
         return note("None of a millisecond or more.")
     rows = [
@@ -162,8 +180,22 @@ def _event_table(record: TimelineRecord) -> str:
 
 
 def _about(event: TimelineEvent) -> str:
-    known = [f"{name} {value}" for name, value in event.fields.items() if value is not None]
-    return ", ".join([event.name, *known] if event.name else known)
+    parts = [event.name] if event.name else []
+    parts += [_field(event, name, value) for name, value in event.fields.items() if value is not None]
+    parts += [f"took {number_text(event.duration_ms)} ms"] if event.duration_ms > 0 else []
+    return ", ".join(parts)
+
+
+def _field(event: TimelineEvent, name: str, value: FieldValue) -> str:
+    """A field as a person reads it: epochs count from 1, as on a monitor; what a user has noted stays as it is."""
+    if event.kind == "mark":
+        return f"{name} {value}"
+    if name == "error":
+        return str(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        told = number_text(value + 1 if name == "epoch" else value)
+        return f"{told} {name.removeprefix('num_')}" if name.startswith("num_") else f"{name.replace('_', ' ')} {told}"
+    return f"{name.replace('_', ' ')} {value}"
 
 
 def _left_out(record: TimelineRecord) -> list[str]:
