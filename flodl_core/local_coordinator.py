@@ -81,6 +81,7 @@ class LocalCoordinator(Coordinator):
         self._told_to_meet = dict.fromkeys(self.members, -1)
         self._running = set(self.members)
         self._work: dict[int, RoundWork] = defaultdict(RoundWork)
+        self._uncalibrated = set(self.members)
         self._raw_batches = dict.fromkeys(self.members, 0)
         self._raw_ms = dict.fromkeys(self.members, 0.0)
         self._slowest_in_round = 0
@@ -178,6 +179,8 @@ class LocalCoordinator(Coordinator):
             return
         self._raw_batches[rank] += report.num_full_batches
         self._raw_ms[rank] += report.full_busy_ms
+        if self._raw_batches[rank] >= CALIBRATION_BATCHES:
+            self._uncalibrated.discard(rank)
         self._dealer.set_batch_ms(rank, self._raw_ms[rank] / self._raw_batches[rank])
         self._maybe_calibrate()
 
@@ -188,7 +191,7 @@ class LocalCoordinator(Coordinator):
         """
         if self._calibrated_early or self._announced_round > 0 or not self._dealer.all_measured:
             return
-        if min(self._raw_batches[rank] for rank in self.members) >= CALIBRATION_BATCHES:
+        if not self._uncalibrated:
             self._calibrated_early = True
             self._open_round(0)
 
@@ -451,6 +454,7 @@ class LocalCoordinator(Coordinator):
 
     def _on_lost(self, rank: int) -> None:
         self._dealer.remove(rank)
+        self._uncalibrated.discard(rank)
         self._running.discard(rank)
         self._average.go_on_without(rank)
         self._maybe_compute()

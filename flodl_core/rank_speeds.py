@@ -58,13 +58,19 @@ class RankSpeeds:
         return self._batch_ms[rank]
 
     def measure(self, rank: int, batch_ms: float) -> None:
-        """Take a new estimate in milliseconds per full batch; 0 makes it unknown. O(1) but where the fastest slows."""
+        """Take a new estimate in milliseconds per full batch; 0 makes it unknown.
+
+        O(1) but where a rank becomes unknown or the fastest slows.
+        """
         before = self._batch_ms[rank]
         self._batch_ms[rank] = batch_ms
-        if before <= 0 or batch_ms <= 0 or (rank == self._fastest and batch_ms > before):
+        if batch_ms <= 0 or (rank == self._fastest and batch_ms > before):
             self._recount()
             return
-        change = 1 / batch_ms - 1 / before
+        if before <= 0:
+            self._num_measured += 1
+            self._sum_hints = 0.0 if self.all_measured else self._sum_hints - self._hints[rank]
+        change = 1 / batch_ms - (1 / before if before > 0 else 0.0)
         self._sum_rates += change
         self._sum_relative += change / self._hints[rank]
         if self._fastest is None or batch_ms < self._batch_ms[self._fastest]:

@@ -116,7 +116,10 @@ class RunBook:
         return self._add_to_window(report, now_s)
 
     def _epoch(self, epoch: int) -> EpochTotals:
-        return self._epochs.setdefault(epoch, EpochTotals(len(self._ranks)))
+        totals = self._epochs.get(epoch)
+        if totals is None:  # not setdefault: it would make a book of all ranks for every report
+            totals = self._epochs[epoch] = EpochTotals(len(self._ranks))
+        return totals
 
     def _add_to_window(self, report: BatchesDone, now_s: float) -> list[Event]:
         windows: list[Event] = []

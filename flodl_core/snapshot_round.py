@@ -1,5 +1,6 @@
 """The average through the CPU that is under way: Idle -> Collecting -> Computing -> Idle."""
 
+import heapq
 from collections.abc import Mapping
 from enum import Enum, auto
 
@@ -21,6 +22,7 @@ class SnapshotRound:
         self.phase = Phase.IDLE
         self.round = -1
         self._limits_s: dict[int, float] = {}
+        self._soonest: list[tuple[float, int]] = []
         self._snapshots: dict[int, Snapshot] = {}
 
     @property
@@ -31,14 +33,20 @@ class SnapshotRound:
     @property
     def next_limit_s(self) -> float | None:
         """When the first rank that is still awaited will be late; None where none can be."""
-        limit_s = min(self._limits_s.values(), default=float("inf"))
-        return limit_s if self.phase is Phase.COLLECTING and limit_s != float("inf") else None
+        if self.phase is not Phase.COLLECTING:
+            return None
+        soonest = self._soonest
+        # asked for after each message: what no longer holds is dropped from the heap once, instead of looking at all
+        while soonest and self._limits_s.get(soonest[0][1]) != soonest[0][0]:
+            heapq.heappop(soonest)
+        return soonest[0][0] if soonest and soonest[0][0] != float("inf") else None
 
     def collect(self, round_: int, limits_s: Mapping[int, float]) -> None:
         """Await snapshots of these ranks, each until its limit; infinity for a rank that has none."""
         assert self.phase is Phase.IDLE, "never two averages at once"
         self.phase, self.round = Phase.COLLECTING, round_
         self._limits_s, self._snapshots = dict(limits_s), {}
+        self._soonest = sorted((limit_s, rank) for rank, limit_s in limits_s.items())  # a sorted list is a heap
 
     def add(self, snapshot: Snapshot) -> bool:
         """Take a snapshot; False where it is not awaited (any more), such as a late one of the round before."""
@@ -63,6 +71,7 @@ class SnapshotRound:
     def wait_on(self, rank: int, limit_s: float) -> None:
         """Give the rank until ``limit_s``."""
         self._limits_s[rank] = limit_s
+        heapq.heappush(self._soonest, (limit_s, rank))
 
     @property
     def is_complete(self) -> bool:

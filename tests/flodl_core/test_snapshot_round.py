@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import math
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flodl_core.snapshot_round import Phase, SnapshotRound
 from tests.flodl_core.message_factories import snapshot
@@ -72,3 +76,26 @@ def test_round_of_which_everybody_is_gone_is_complete_and_empty() -> None:
 def test_two_averages_at_once_are_a_fault_of_ours() -> None:
     with pytest.raises(AssertionError, match="never two averages at once"):
         _collecting().collect(4, {0: 1.0})
+
+
+steps = st.tuples(st.sampled_from(["hand in", "go on", "wait"]), st.integers(0, 4), st.integers(1, 6))
+
+
+@given(st.dictionaries(st.integers(0, 4), st.sampled_from([1.0, 2.0, 3.0, FOREVER]), min_size=1), st.lists(steps))
+def test_next_limit_is_that_of_the_first_rank_that_is_awaited(
+    limits_s: dict[int, float], given_steps: list[tuple[str, int, int]]
+) -> None:
+    average = _collecting(limits_s=limits_s)
+    awaited = dict(limits_s)
+    for step, rank, limit_s in given_steps:
+        if step == "wait" and rank in awaited:
+            awaited[rank] = float(limit_s)
+            average.wait_on(rank, float(limit_s))
+        elif step == "hand in":
+            assert average.add(snapshot(rank, round_=3)) == (rank in awaited)
+            awaited.pop(rank, None)
+        elif step == "go on":
+            average.go_on_without(rank)
+            awaited.pop(rank, None)
+        soonest = min(awaited.values(), default=FOREVER)
+        assert average.next_limit_s == (soonest if math.isfinite(soonest) else None)
