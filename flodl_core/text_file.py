@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\n")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -52,5 +52,6 @@ def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def _cell(value: object) -> object:
     if isinstance(value, str):
-        return f"'{value}" if value.startswith(_FORMULA_STARTS) else value
+        text = value.replace("\r\n", "\n").replace("\r", "\n")  # csv does not quote a lone return, which ends a row
+        return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
     return repr(value) if isinstance(value, float) else value

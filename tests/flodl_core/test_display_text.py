@@ -11,8 +11,8 @@ from flodl_core.display_text import bytes_text, duration_text, number_text, perc
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.0, "0.0 s"), (12.34, "12.3 s"), (59.94, "59.9 s"), (59.96, "1 m 00 s"), (125.0, "2 m 05 s"), (3599.6, "1 h 00 m"),
-     (93_780.0, "26 h 03 m"), (math.inf, "inf s"), (math.nan, "nan s")],
+    [(0.0, "0.0 s"), (12.34, "12.3 s"), (59.94, "59.9 s"), (59.96, "1 m 00 s"), (125.0, "2 m 05 s"),
+     (3599.6, "1 h 00 m"), (93_780.0, "26 h 03 m"), (math.inf, "inf s"), (math.nan, "nan s")],
 )  # fmt: skip
 def test_durations(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text
