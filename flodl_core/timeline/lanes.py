@@ -113,7 +113,7 @@ class Lane:
         }
         hole_s = window.start_s - self._end_s
         if not self._has_trained:
-            _spend(budget, 1e3 * hole_s)  # waits before the first batch
+            # waits before the first batch are part of the start; those within its window come first
             self._append(window.start_s, 0.0, {IdleCause.START: 1e3 * hole_s})
         elif hole_s >= MIN_HOLE_S:
             self._append(window.start_s, 0.0, _spend(budget, 1e3 * hole_s))

@@ -48,6 +48,12 @@ def test_what_the_worker_measured_is_told_apart_and_the_rest_is_unknown() -> Non
     }
 
 
+def test_waits_of_the_first_window_are_told_too() -> None:
+    lane = Lane(0, limit=100)
+    lane.add(window(0, 1.0, 1.2, busy_ms=50.0, idle=IdleMs(load=300.0)))  # 150 ms of it before the first batch
+    assert idle_by_cause(lane) == {IdleCause.START: 1000.0, IdleCause.LOAD: 150.0}
+
+
 def test_a_long_wait_between_two_windows_is_a_gap_of_its_own() -> None:
     lane = Lane(3, limit=100)
     lane.add(window(3, 0.0, 0.2, busy_ms=200.0))
