@@ -5,12 +5,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flodl_cli.failures import CliError
-from flodl_cli.parameters import split_list
+from flodl_cli.simulation_input import (
+    parse_death,
+    parse_ratios,
+    parse_slow_down,
+    parse_speed_hint,
+    parse_speeds,
+    parse_stall,
+    parse_switch,
+)
 
 if TYPE_CHECKING:
-    from flodl_core.simulation import Death, SimulationSpec, SlowDown
-
-MOST_RANKS = 10_000
+    from flodl_core.simulation import SimulationSpec
 
 Speeds = Annotated[
     str,
@@ -32,6 +38,10 @@ Slow = Annotated[
     list[str] | None,
     typer.Option(metavar="RANK:FACTOR@EPOCH", help="From that epoch (from 0) on, at this share of its first speed."),
 ]
+Stalls = Annotated[
+    list[str] | None,
+    typer.Option("--stall", metavar="RANK:MS@BATCH", help="That batch (from 0) of the rank takes so much longer."),
+]
 Die = Annotated[
     list[str] | None, typer.Option(metavar="RANK@EPOCH", help="The worker fails in its first batch of that epoch.")
 ]
@@ -42,6 +52,20 @@ OverheadTarget = Annotated[
 ]
 MaxBatchDiff = Annotated[int | None, typer.Option(min=0, help="Batches that a worker may be ahead of the slowest.")]
 MaxOvershoot = Annotated[int | None, typer.Option(min=0, help="Batches that a worker may go into the next epoch.")]
+ProgressiveDispatch = Annotated[
+    str | None,
+    typer.Option(
+        metavar="true|false", help="Deal an epoch bit by bit, or whole at its start; default: the policy's own."
+    ),
+]
+PartitionRatios = Annotated[
+    str | None, typer.Option(metavar="RATIO,...", help="Share of each worker, instead of what its speed gives it.")
+]
+SpeedHint = Annotated[
+    str | None, typer.Option(metavar="RANK:RATIO", help="All others are so many times as fast, until measured.")
+]
+MaxSteps = Annotated[int | None, typer.Option(min=1, help="End after so many optimizer steps of all workers.")]
+MaxTimeS = Annotated[float | None, typer.Option(help="End after so many seconds of virtual time.")]
 Seed = Annotated[int, typer.Option(help="Of jitter and latencies.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on standard output.")]
 
@@ -59,12 +83,18 @@ def simulate(
     latency_ms: LatencyMs = 0.1,
     jitter: Jitter = 0.0,
     slow: Slow = None,
+    stall: Stalls = None,
     die: Die = None,
     anchor: Anchor = 10,
     max_anchor: MaxAnchor = 200,
     overhead_target: OverheadTarget = 0.03,
     max_batch_diff: MaxBatchDiff = None,
     max_overshoot: MaxOvershoot = None,
+    progressive_dispatch: ProgressiveDispatch = None,
+    partition_ratios: PartitionRatios = None,
+    speed_hint: SpeedHint = None,
+    max_steps: MaxSteps = None,
+    max_time_s: MaxTimeS = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -93,13 +123,21 @@ def simulate(
                 overhead_target=overhead_target,
                 max_batch_diff=max_batch_diff,
                 max_overshoot=max_overshoot,
+                progressive_dispatch=parse_switch(
+                    "--progressive-dispatch", progressive_dispatch, default=policy != ApplyPolicy.SYNC
+                ),
+                partition_ratios=parse_ratios(partition_ratios),
+                speed_hint=parse_speed_hint(speed_hint),
             ),
             average_ms=average_ms,
             stall_ms=stall_ms,
             jitter=jitter,
             latency_ms=latency_ms,
             slow_downs=tuple(parse_slow_down(text) for text in slow or ()),
+            stalls=tuple(parse_stall(text) for text in stall or ()),
             deaths=tuple(parse_death(text) for text in die or ()),
+            max_steps=max_steps,
+            max_time_s=max_time_s,
             seed=seed,
         )
     except ConfigError as error:
@@ -115,59 +153,3 @@ def _run(spec: "SimulationSpec", backend: str, *, as_json: bool) -> None:
         print_json(spec, report, real_s)
     else:
         print_tables(spec, backend, report, real_s)
-
-
-def parse_speeds(text: str) -> tuple[float, ...]:
-    """``1,0.4x3`` as (1.0, 0.4, 0.4, 0.4).
-
-    Raises:
-        CliError: A speed is no positive number, a count no positive integer, or there are too many.
-    """
-    speeds: list[float] = []
-    for part in split_list(text):
-        speed, times, count = part.partition("x")
-        value = _number(speed)
-        num_ranks = int(count) if count.isdecimal() else 0 if times else 1
-        if value is None or not 0 < value < float("inf") or num_ranks < 1:
-            raise CliError(f"--speeds wants positive numbers such as 1,0.4 or 1,0.4x8, not {part!r}")
-        if len(speeds) + num_ranks > MOST_RANKS:
-            raise CliError(f"--speeds names more than {MOST_RANKS:,} ranks")
-        speeds += [value] * num_ranks
-    return tuple(speeds)
-
-
-def parse_slow_down(text: str) -> "SlowDown":
-    """``0:0.4@4`` as rank 0 at 0.4 of its speed from epoch 4 on.
-
-    Raises:
-        CliError: It is not of that form.
-    """
-    from flodl_core.simulation import SlowDown
-
-    rank, _, rest = text.partition(":")
-    factor, _, epoch = rest.partition("@")
-    value = _number(factor)
-    if value is None or not (rank.isdecimal() and epoch.isdecimal()):
-        raise CliError(f"--slow wants RANK:FACTOR@EPOCH such as 0:0.4@4, not {text!r}")
-    return SlowDown(rank=int(rank), factor=value, epoch=int(epoch))
-
-
-def parse_death(text: str) -> "Death":
-    """``1@3`` as the end of rank 1 in epoch 3.
-
-    Raises:
-        CliError: It is not of that form.
-    """
-    from flodl_core.simulation import Death, Moment
-
-    rank, _, epoch = text.partition("@")
-    if not (rank.isdecimal() and epoch.isdecimal()):
-        raise CliError(f"--die wants RANK@EPOCH such as 1@3, not {text!r}")
-    return Death(rank=int(rank), moment=Moment.EPOCH, at=int(epoch))
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None

@@ -30,9 +30,13 @@ def print_json(spec: SimulationSpec, report: SimulationReport, real_s: float) ->
     """One object on standard output; docs/simulate.md says what is in it."""
     fields = asdict(report)
     shares = [rank["batch_share"] for rank in fields["ranks"]]
-    print(
-        dump_json({**fields, "batch_share": shares, "speed_up": report.speed_up, "seed": spec.seed, "real_s": real_s})
-    )
+    speed_up = report.speed_up if _is_whole(spec, report) else None
+    print(dump_json({**fields, "batch_share": shares, "speed_up": speed_up, "seed": spec.seed, "real_s": real_s}))
+
+
+def _is_whole(spec: SimulationSpec, report: SimulationReport) -> bool:
+    """Whether all epochs were trained; else lockstep, which trains them all, is no measure of the run."""
+    return report.num_samples == spec.num_epochs * spec.epoch_size
 
 
 def print_tables(spec: SimulationSpec, backend: str, report: SimulationReport, real_s: float) -> None:
@@ -52,19 +56,36 @@ def _outcome(spec: SimulationSpec, backend: str, report: SimulationReport, real_
     rows = {
         "run": f"{report.status}  {options.policy}, {backend}" + (f"; lost: {lost}" if lost else ""),
         "samples": f"{report.num_samples:,} in {report.global_step:,} batches of up to {spec.batch_size}",
-        "time": figures.duration(report.wall_s),
+        "time": f"{figures.duration(report.wall_s)}, {_throughput(report)}",
         "in lockstep": f"{figures.duration(report.lockstep_wall_s)}: this run is {report.speed_up:.2f} times as fast",
         "capacity efficiency": figures.percent(report.capacity_efficiency),
-        "by epoch": " ".join(figures.percent(efficiency) for efficiency in report.epoch_efficiency[:MOST_ROWS]),
+        "by epoch": _by_epoch(report.epoch_efficiency),
         "averages": f"{report.num_syncs:,}, anchor {report.anchor}",
         "simulated in": f"{figures.duration(real_s)}: {report.num_messages:,} messages",
     }
-    if report.status != "completed":
-        del rows["in lockstep"]  # that run would have been another
+    if not _is_whole(spec, report):
+        del rows["in lockstep"]
     for name, value in rows.items():
         if value:
             table.add_row(name, value)
     return table
+
+
+def _throughput(report: SimulationReport) -> str:
+    return figures.rate(report.num_samples / report.wall_s) if report.wall_s > 0 else "-"
+
+
+def _by_epoch(efficiencies: tuple[float, ...]) -> str:
+    more = len(efficiencies) - MOST_ROWS
+    shown = " ".join(figures.percent(efficiency) for efficiency in efficiencies[:MOST_ROWS])
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def _batch_ms(spec: SimulationSpec, rank: int) -> str:
+    """What a batch takes at first and, where the rank's speed changes, from then on."""
+    changes = sorted((slow for slow in spec.slow_downs if slow.rank == rank), key=lambda slow: slow.epoch)
+    first_ms = spec.batch_ms[rank]
+    return ", ".join(f"{ms:.3g}" for ms in (first_ms, *(first_ms / slow.factor for slow in changes)))
 
 
 def _ranks(spec: SimulationSpec, ranks: tuple[RankReport, ...]) -> Table:
@@ -76,7 +97,7 @@ def _ranks(spec: SimulationSpec, ranks: tuple[RankReport, ...]) -> Table:
         times = (row.train_s, row.average_s, row.wait_s, row.no_data_s)
         table.add_row(
             str(rank),
-            f"{spec.batch_ms[rank]:.3g}",
+            _batch_ms(spec, rank),
             f"{row.num_batches:,}",
             figures.percent(row.batch_share),
             *(figures.percent(time_s / total_s) for time_s in times),

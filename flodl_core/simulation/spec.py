@@ -141,7 +141,24 @@ class SimulationSpec:
             yield f"jitter must be at least 0 and below 1, not {self.jitter!r}"
         if self.cancel_at_s is not None:
             yield from _unless_duration("cancel_at_s", self.cancel_at_s)
+        if self.max_steps is not None and self.max_steps < 1:
+            yield f"max_steps must be at least 1, not {self.max_steps!r}"
+        if self.max_time_s is not None and not (math.isfinite(self.max_time_s) and self.max_time_s > 0):
+            yield f"max_time_s must be positive and finite, not {self.max_time_s!r}"
+        yield from self._faults_of_options()
         yield from self._faults_of_events()
+
+    def _faults_of_options(self) -> Iterator[str]:
+        ratios, hint = self.options.partition_ratios, self.options.speed_hint
+        if ratios is not None and len(ratios) != self.world_size:
+            yield f"partition_ratios must have a number for each of {self.world_size} ranks, not {len(ratios)}"
+        for ratio in ratios or ():
+            if not (math.isfinite(ratio) and ratio > 0):
+                yield f"partition_ratios must be positive and finite, not {ratio!r}"
+        if hint is not None:
+            yield from self._unless_rank("the speed hint", hint[0])
+            if not (math.isfinite(hint[1]) and hint[1] >= 1):
+                yield f"the speed hint's ratio must be at least 1 and finite, not {hint[1]!r}"
 
     def _faults_of_events(self) -> Iterator[str]:
         for slow in self.slow_downs:

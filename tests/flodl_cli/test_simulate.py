@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from flodl_cli.main import main
-from flodl_cli.simulate import parse_death, parse_slow_down, parse_speeds
-from flodl_core.simulation import Death, Moment, SlowDown
+from flodl_cli.simulation_input import parse_death, parse_slow_down, parse_speeds, parse_stall
+from flodl_core.simulation import Death, Moment, SlowDown, Stall
 
 SMALL = ["simulate", "--speeds", "1,0.5", "--epochs", "2", "--samples", "640", "--batch-size", "8"]
 
@@ -82,12 +82,73 @@ def test_a_run_that_lost_a_worker_is_not_compared(capsys: pytest.CaptureFixture[
     assert "times as fast" not in out
 
 
+def test_a_stall_holds_one_rank_up(capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = (as_json(capsys, "--policy", "sync", *stall) for stall in ([], ["--stall", "0:500@12"]))
+    assert after["wall_s"] == pytest.approx(before["wall_s"] + 0.49, abs=0.02)  # it may be one that waited
+
+
+def test_ratios_replace_what_speed_gives(capsys: pytest.CaptureFixture[str]) -> None:
+    assert as_json(capsys, "--partition-ratios", "1,3")["batch_share"] == [0.25, 0.75]
+
+
+def test_an_epoch_may_be_dealt_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    slow = ["--slow", "0:0.25@1"]
+    bit_by_bit = as_json(capsys, *slow)
+    whole = as_json(capsys, *slow, "--progressive-dispatch", "false")
+    assert whole["wall_s"] > 1.2 * bit_by_bit["wall_s"]
+    assert whole["ranks"][1]["no_data_s"] > bit_by_bit["ranks"][1]["no_data_s"]
+
+
+def test_a_hint_makes_up_for_what_is_not_measured_yet(capsys: pytest.CaptureFixture[str]) -> None:
+    blind = as_json(capsys, "--progressive-dispatch", "false")
+    hinted = as_json(capsys, "--progressive-dispatch", "false", "--speed-hint", "1:2")
+    assert hinted["epoch_efficiency"][0] > blind["epoch_efficiency"][0] + 0.1
+
+
+def test_a_limit_ends_the_run_and_leaves_nothing_to_compare(capsys: pytest.CaptureFixture[str]) -> None:
+    result = as_json(capsys, "--max-steps", "50")
+    assert (result["status"], result["global_step"], result["speed_up"]) == ("completed", 50, None)
+    assert 0.1 < as_json(capsys, "--max-time-s", "0.1")["wall_s"] < 0.2
+    assert main([*SMALL, "--max-steps", "50"]) == 0
+    assert "times as fast" not in capsys.readouterr().out
+
+
+def test_a_rank_that_slows_down_shows_both_its_times(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--slow", "0:0.25@1"]) == 0
+    assert "10, 40" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_tables_keep_within_the_terminal(
+    columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    small = ["--samples", "6400", "--batch-size", "8", "--epochs", "20"]
+    assert main(["simulate", "--speeds", "1x20,0.1", *small, "--slow", "0:0.5@3", "--jitter", "0.05"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= int(columns)
+    assert "% and 4 more averages" in " ".join(" ".join(lines).split())
+    head = next(line for line in lines if line.startswith("rank"))
+    assert head.split() == [
+        "rank",
+        "ms/batch",
+        "batches",
+        "share",
+        "training",
+        "averaging",
+        "waiting",
+        "without",
+        "data",
+    ]
+
+
 def test_speeds_are_read() -> None:
     assert parse_speeds("1, 0.4x3,2e0") == (1.0, 0.4, 0.4, 0.4, 2.0)
 
 
 def test_faults_are_read() -> None:
     assert parse_slow_down("12:0.4@3") == SlowDown(rank=12, factor=0.4, epoch=3)
+    assert parse_stall("1:500@12") == Stall(rank=1, batch=12, ms=500.0)
     assert parse_death("2@0") == Death(rank=2, moment=Moment.EPOCH, at=0)
 
 
@@ -113,6 +174,20 @@ BAD_INPUT = {
     "slow-down of nobody": ([*SMALL, "--slow", "2:0.4@1"], "a slow-down names rank 2; there are ranks 0..1"),
     "slow-down in no epoch": ([*SMALL, "--slow", "0:0.4@2"], "a slow-down names epoch 2; there are epochs 0..1"),
     "slow-down to nothing": ([*SMALL, "--slow", "0:0@1"], "a slow-down's factor must be positive and finite, not 0.0"),
+    "malformed stall": ([*SMALL, "--stall", "0:x@1"], "--stall wants RANK:MS@BATCH such as 0:500@12, not '0:x@1'"),
+    "stall of nobody": ([*SMALL, "--stall", "2:5@1"], "a stall names rank 2; there are ranks 0..1"),
+    "malformed ratios": ([*SMALL, "--partition-ratios", "1,x"], "--partition-ratios wants a number for each rank"),
+    "too few ratios": ([*SMALL, "--partition-ratios", "1"], "partition_ratios must have a number for each of 2 ranks"),
+    "ratio 0": ([*SMALL, "--partition-ratios", "1,0"], "partition_ratios must be positive and finite, not 0.0"),
+    "malformed hint": ([*SMALL, "--speed-hint", "2.5"], "--speed-hint wants RANK:RATIO such as 1:2.5, not '2.5'"),
+    "hint of nobody": ([*SMALL, "--speed-hint", "2:2.5"], "the speed hint names rank 2; there are ranks 0..1"),
+    "hint below 1": (
+        [*SMALL, "--speed-hint", "1:0.5"],
+        "the speed hint's ratio must be at least 1 and finite, not 0.5",
+    ),
+    "dispatch": ([*SMALL, "--progressive-dispatch", "x"], "--progressive-dispatch must be true or false, not 'x'"),
+    "no steps": ([*SMALL, "--max-steps", "0"], "Invalid value for '--max-steps'"),
+    "no time": ([*SMALL, "--max-time-s", "0"], "max_time_s must be positive and finite, not 0.0"),
     "malformed death": ([*SMALL, "--die", "0"], "--die wants RANK@EPOCH such as 1@3, not '0'"),
     "death of nobody": ([*SMALL, "--die", "7@0"], "a death names rank 7; there are ranks 0..1"),
 }
