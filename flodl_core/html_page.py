@@ -3,6 +3,8 @@
 import html
 from collections.abc import Iterable, Sequence
 
+LONG_FACT = 40
+"""Letters beyond which a fact does not stand beside another."""
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _STYLE = """
 :root {
@@ -52,6 +54,7 @@ th, td { padding: 4px 14px 4px 0; border-bottom: 1px solid var(--line); white-sp
 .num { text-align: right }
 .wide { white-space: normal; min-width: 180px; overflow-wrap: anywhere }
 .facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(140px, 1fr)); gap: 8px 20px; margin: 0 }
+.facts .long { grid-column: 1 / -1 }
 .facts dt { color: var(--dim); font-size: 12px }
 .facts dd { margin: 0; font-size: 13px }
 .bad, .row small.bad { color: var(--bad) }
@@ -98,9 +101,13 @@ def warning(text: str) -> str:
 
 
 def facts(pairs: Iterable[tuple[str, object]]) -> str:
-    """Names and values, as many beside each other as there is room for."""
-    entries = (f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in pairs)
-    return f'<dl class="facts">{"".join(entries)}</dl>'
+    """Names and values, as many beside each other as there is room for; long ones have a line for themselves."""
+    return f'<dl class="facts">{"".join(_fact(name, str(value)) for name, value in pairs)}</dl>'
+
+
+def _fact(name: str, value: str) -> str:
+    kind = ' class="long"' if len(value) > LONG_FACT else ""
+    return f"<div{kind}><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
 
 
 def row(label: str, detail: str, plot: str, *, is_bad: bool = False) -> str:

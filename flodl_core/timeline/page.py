@@ -182,7 +182,7 @@ def _event_table(record: TimelineRecord) -> str:
 def _about(event: TimelineEvent) -> str:
     parts = [event.name] if event.name else []
     parts += [_field(event, name, value) for name, value in event.fields.items() if value is not None]
-    parts += [f"took {number_text(event.duration_ms)} ms"] if event.duration_ms > 0 else []
+    parts += [f"took {number_text(event.duration_ms)} ms"] if event.duration_ms >= 0.1 else []
     return ", ".join(parts)
 
 

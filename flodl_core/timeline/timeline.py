@@ -164,6 +164,9 @@ class Timeline:
         Args:
             limit: Most samples and events kept for the reader while it does not read, at least 1.
 
+        Returns:
+            What to iterate over, or to ask for ``next``; it ends with the run.
+
         Raises:
             ConfigError: ``limit`` is below 1.
         """

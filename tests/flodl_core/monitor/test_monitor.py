@@ -14,6 +14,7 @@ import pytest
 from torch import Tensor, nn
 
 from flodl_core import ConfigError, EpochMetrics, Monitor, record_scalar
+from flodl_core.html_page import facts
 from flodl_core.monitor.lines import epoch_line, seconds_left, summary_line
 from flodl_core.monitor.page import Subject, render
 from tests.flodl_core.training import LIMIT_S, Samples, configure, mean_squared_error, numbered_samples
@@ -249,6 +250,12 @@ def test_a_page_of_many_ranks_draws_the_mean_and_lists_the_ranks() -> None:
     page = render([metrics(0, devices=devices), metrics(1, devices=devices)], subject())
     assert page.count('class="key"') == 1
     assert all(f"<td>{device}</td>" in page for device in devices)
+
+
+def test_a_long_fact_has_a_line_for_itself() -> None:
+    told = facts([("seed", 1), ("devices", "cpu, " * 16)])
+    assert told.count('<div class="long"><dt>devices</dt>') == 1
+    assert "<div><dt>seed</dt><dd>1</dd></div>" in told
 
 
 def test_an_epoch_alone_is_a_dot() -> None:
