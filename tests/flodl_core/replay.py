@@ -259,6 +259,6 @@ def check_close(actual: Mapping[str, Tensor], expected: Mapping[str, Tensor]) ->
             continue
         tolerance = TOLERANCE[tensor.dtype]
         wide, target = tensor.double(), expected[name].double()
-        # a replica that turned non-finite after its snapshot stays so until it is mended: the oracle's is not finite either
+        # a replica that turned non-finite after its snapshot is so in the oracle too, until it is mended
         is_close = torch.allclose(wide, target, rtol=tolerance, atol=tolerance, equal_nan=True)
         assert is_close, f"{name}: {wide} instead of {target}"
