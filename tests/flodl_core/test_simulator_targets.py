@@ -42,7 +42,7 @@ def test_devices_are_kept_busy(policy: ApplyPolicy, meets: bool, least: float) -
     for result, num_samples in ((two, 180_000), (eight, 360_000)):
         assert (result.status, result.num_samples) == ("completed", num_samples)
         assert result.capacity_efficiency >= least
-    assert two.wall_s <= 0.61 * two.lockstep_wall_s
+        assert result.wall_s <= 0.61 * result.lockstep_wall_s
 
 
 def calls_per_message(num_ranks: int, options: LocalOptions) -> float:
