@@ -90,6 +90,7 @@ class LocalCoordinator(Coordinator):
         self._calibrated_early = False
         self._stall_ms = 0.0
         self._last_stall_ms = 0.0
+        self._taken_ms = 0.0
 
     @property
     def anchor(self) -> int:
@@ -313,7 +314,7 @@ class LocalCoordinator(Coordinator):
     def _request(self, round_: int) -> None:
         self._average.collect(round_, {rank: self._snapshot_limit_s(rank) for rank in sorted(self.members)})
         self._send_all(RequestParams(round=round_))
-        self._close_round(self._stall_ms)
+        self._close_round(self._stall_ms + self._taken_ms)
         self._last_stall_ms, self._stall_ms = self._stall_ms, 0.0
         self._announce(round_ + 1)
 
@@ -368,6 +369,7 @@ class LocalCoordinator(Coordinator):
     def _on_averaged(self, message: Averaged) -> None:
         self.num_syncs += 1
         self.book.discarded_samples += message.discarded_samples
+        self._taken_ms = message.taken_ms
         self._dealer.averaged(message.epochs)
         self._judge(message)
         self._average_event(message)

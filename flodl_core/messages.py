@@ -148,6 +148,7 @@ class Averaged:
             whatever an outer optimizer makes of it.
         cosine: Cosine similarity of ``before`` and ``after`` by rank.
         magnitude: ``||before|| - ||after||`` by rank.
+        taken_ms: What computing it beside the workers took of each one's time, where they train on the same cores.
         epochs: Epochs that this average completes, ascending.
         global_step: Batches trained by all ranks.
         payload: The average, where it has to be handed out or kept; else None.
@@ -165,6 +166,7 @@ class Averaged:
     payload: Payload | None
     cosine: Mapping[int, float] = field(default_factory=dict)
     magnitude: Mapping[int, float] = field(default_factory=dict)
+    taken_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

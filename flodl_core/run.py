@@ -340,7 +340,7 @@ class Run:
 
     def _average(self, command: ComputeAverage) -> None:
         self._averaging_round = command.round
-        start_s = time.perf_counter()
+        start_s, start_cpu_s = time.perf_counter(), time.thread_time()
         states = {rank: _state(snapshot.payload) for rank, snapshot in command.snapshots.items()}
         payload, drift = self._agree(command, states)
         self._inbox.send(
@@ -354,11 +354,17 @@ class Run:
                 divergence=drift.divergence,
                 cosine=drift.cosine,
                 magnitude=drift.magnitude,
+                taken_ms=self._taken_ms(time.thread_time() - start_cpu_s),
                 epochs=command.tally.epochs,
                 global_step=command.tally.global_step,
                 payload=payload,
             )
         )
+
+    def _taken_ms(self, cpu_s: float) -> float:
+        """Milliseconds that each worker lost; those on the CPU keep all its cores busy between them."""
+        num_sharing = sum(device.type == "cpu" for device in self.job.devices)
+        return 1e3 * cpu_s / num_sharing if num_sharing > 0 else 0.0
 
     def _agree(self, command: ComputeAverage, states: dict[int, ReplicaState]) -> tuple[ReplicaState, Drift]:
         if self.job.is_sync or command.round == FINAL_ROUND:

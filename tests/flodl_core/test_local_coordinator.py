@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from flodl_core.commands import CloseMeetings, ComputeAverage, Emit
@@ -185,6 +187,15 @@ def test_anchor_that_changes_is_announced() -> None:
     # the median of two costs, 0 and 30 ms, over 50 ms of computing is ten times the target
     assert changed == [AnchorChanged(time_s=NOW_S, round=1, before=4, after=40)]
     assert driver.coordinator.anchor == 40
+
+
+def test_cores_that_averaging_takes_from_the_workers_are_part_of_its_cost() -> None:
+    driver, command = computing_average()
+    driver.handle(replace(answer(command), taken_ms=20.0))
+    driver.handle(sync_done(0, stall_ms=10.0), sync_done(1, stall_ms=5.0))
+    driver.handle(report(0, 4, round_=1), report(1, 2, ms=25.0, round_=1), window_done(0, 1))
+    driver.handle(window_done(1, 1))
+    assert driver.coordinator.anchor == 40  # as with a stall of 30 ms
 
 
 # Late snapshots

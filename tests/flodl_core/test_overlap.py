@@ -120,10 +120,13 @@ def check_replay(run: Replayable) -> Walk:
 
 @every_local_way
 def test_run_ends_where_its_replay_does(policy: ApplyPolicy, backend: AverageBackend) -> None:
-    walk = check_replay(run_watched(policy=policy, backend=backend, optim_factory=momentum))
+    run = run_watched(policy=policy, backend=backend, optim_factory=momentum)
+    walk = check_replay(run)
     assert len(walk.averages) >= 2
     if backend is AverageBackend.GLOO:
         assert walk.num_overlapped == 0
+    is_beside = backend is AverageBackend.CPU
+    assert all((taken_ms > 0) == is_beside for taken_ms in run.witness.taken_ms), "the average's cost is measured"
 
 
 @each_local_policy

@@ -106,6 +106,8 @@ class Witness:
         """Samples trained, by epoch."""
         self.num_averages = 0
         self.num_averaged_epochs = 0
+        self.taken_ms: list[float] = []
+        """What each average, computed beside the workers, said that it took of their time."""
         self.num_holds = 0
         self.on_batch: Callable[[int, int], None] = lambda rank, epoch: None
         """Called before each batch with its rank and epoch; may wait."""
@@ -190,6 +192,7 @@ class Witness:
                     self._story(message.rank).append(Merged(round=message.round))
                 case Averaged():
                     self.num_averages += 1
+                    self.taken_ms.append(message.taken_ms)
                     self.num_averaged_epochs += len(message.epochs)
                 case _:
                     return
