@@ -76,10 +76,11 @@ class Scaled(nn.Module):
 
 def check_integer_buffers(average: Average) -> None:
     """They come from the rank that trained most, the lowest of equals."""
-    replicas = replicas_of(ZooModel, 3)
-    average(replicas, [entry(0, 5), entry(1, 9), entry(2, 9)])
-    for replica in replicas:
-        assert replica.model.get_buffer("norm.num_batches_tracked").item() == 2  # rank 1 + 1
+    for weights, most in (((5, 9, 9), 1), ((3, 1, 9), 2)):
+        replicas = replicas_of(ZooModel, 3)
+        average(replicas, [entry(rank, weight) for rank, weight in enumerate(weights)])
+        for replica in replicas:
+            assert replica.model.get_buffer("norm.num_batches_tracked").item() == most + 1  # as it was on that rank
 
 
 def check_mask(average: Average) -> None:

@@ -84,7 +84,8 @@ def single_process(setup: SyncSetup) -> Tensor:
                 nn.utils.clip_grad_norm_(trainable, setup.max_grad_norm)
             optimizer.step()
             position += min(setup.world_size, len(indices))  # every rank with samples trains a batch
-    return torch.cat([param.detach().reshape(-1).to(torch.float64) for param in model.parameters()])
+    named = model.named_parameters(remove_duplicate=False)  # a tied one under each of its names, as in a trained state
+    return torch.cat([param.detach().reshape(-1).to(torch.float64) for _, param in named])
 
 
 def train_sync(setup: SyncSetup, backend: AverageBackend) -> Outcome:
