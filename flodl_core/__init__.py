@@ -17,6 +17,7 @@ from flodl_core.errors import (
     WorkerError,
     WorkerFailure,
     WorkerFailureWarning,
+    WorkerTimeoutError,
 )
 from flodl_core.events import (
     AnchorChanged,
@@ -114,6 +115,7 @@ __all__ = [
     "WorkerFailureWarning",
     "WorkerLost",
     "WorkerSpec",
+    "WorkerTimeoutError",
     "parse_worker_spec",
     "record_scalar",
 ]

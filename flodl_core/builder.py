@@ -263,6 +263,24 @@ class DdpBuilder:
         self._settings.on_nonfinite = parse_choice(NonFinitePolicy, on_nonfinite, what="on_nonfinite")
         return self
 
+    def worker_timeout_s(self, worker_timeout_s: float | None) -> Self:
+        """Seconds that a worker may take for one batch, its start included, before it counts as lost; default 300.
+
+        It is named with its stack. None waits for as long as it takes.
+        """
+        if worker_timeout_s is not None:
+            worker_timeout_s = real_number("worker_timeout_s", worker_timeout_s, above=0.0)
+        self._settings.worker_timeout_s = worker_timeout_s
+        return self
+
+    def on_worker_failure(self, on_worker_failure: str) -> Self:
+        """A worker that raises or hangs: ``stop`` the run and return the average of the others."""
+        if on_worker_failure in ("continue", "restart"):
+            raise ConfigError(f"on_worker_failure({on_worker_failure!r}) is not built yet: use stop")
+        if on_worker_failure != "stop":
+            raise ConfigError(f"on_worker_failure must be stop, not {on_worker_failure!r}")
+        return self
+
     # Callbacks
 
     def epoch_fn(self, epoch_fn: EpochFn) -> Self:

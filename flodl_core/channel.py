@@ -1,5 +1,6 @@
 """How messages travel between a worker and the coordinator: first in, first out, from thread to thread."""
 
+import threading
 from queue import Empty, SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
@@ -18,6 +19,35 @@ class Sender(Protocol[T_in]):
         Raises:
             ChannelClosed: The receiver has ended.
         """
+
+
+class Cuttable(Generic[T_in]):
+    """A sender that another thread can cut off: nothing is sent after ``cut`` has returned.
+
+    Args:
+        channel: Where messages go until then.
+    """
+
+    def __init__(self, channel: Sender[T_in]) -> None:
+        self._channel = channel
+        self._lock = threading.Lock()
+        self._is_cut = False
+
+    def send(self, message: T_in) -> None:
+        """Hand over a message without blocking.
+
+        Raises:
+            ChannelClosed: The receiver has ended, or no longer listens to this sender.
+        """
+        with self._lock:
+            if self._is_cut:
+                raise ChannelClosed(f"cannot send {type(message).__name__}: the run goes on without this worker")
+            self._channel.send(message)
+
+    def cut(self) -> None:
+        """Refuse further messages. May be called twice."""
+        with self._lock:
+            self._is_cut = True
 
 
 class ThreadChannel(Generic[T]):

@@ -217,6 +217,8 @@ class Coordinator(abc.ABC):
         self._out.append(CloseMeetings())
 
     def _on_exit(self, message: WorkerExiting) -> None:
+        if message.rank not in self.members:
+            return  # it had hung, was given up, and came to in this very moment
         self.members.discard(message.rank)
         if message.failure is not None:
             self.failures.append(message.failure)

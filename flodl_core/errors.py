@@ -40,6 +40,10 @@ class TrainFnError(FlodlError, TypeError):
     """``train_fn`` returned something that cannot be trained on."""
 
 
+class WorkerTimeoutError(FlodlError, TimeoutError):
+    """A worker took longer for a batch than ``worker_timeout_s`` allows."""
+
+
 class AveragingError(FlodlError):
     """An average failed while it was computed."""
 

@@ -67,6 +67,7 @@ class Job:
     outer: OuterOptions | None = None
     max_steps: int | None = None
     max_time_s: float | None = None
+    worker_timeout_s: float | None = None
     checkpoint_every: int | None = None
     checkpoint_fn: CheckpointFn | None = None
     timeline: Timeline | None = None

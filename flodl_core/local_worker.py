@@ -26,6 +26,7 @@ class LocalWorker(Worker):
     def run(self) -> None:
         """See ``Worker``."""
         while True:
+            self.seat.pulse.beat()
             for message in self.seat.inbox.drain():
                 self._logic.handle(message)
             action = self._logic.next_action()
@@ -45,7 +46,7 @@ class LocalWorker(Worker):
     def _wait(self) -> None:
         self.flush()
         start_s = time.perf_counter()
-        message = self.seat.inbox.receive()
+        message = self.receive()
         self.trainer.idle.waited(1e3 * (time.perf_counter() - start_s), has_data=self._logic.has_data)
         if message is not None:
             self._logic.handle(message)
@@ -124,8 +125,7 @@ class LocalWorker(Worker):
         self.check_finite(is_finite)
         entry = self.ledger.entry(round_=round_, is_finite=is_finite)
         gathered_s = time.perf_counter()
-        assert self.seat.rendezvous is not None, "an all-reduce needs a rendezvous"
-        result = self.seat.rendezvous.enter(self.seat.rank, Contribution(entry=entry, state=state))
+        result = self.meet(Contribution(entry=entry, state=state))
         if result is None:
             self.ledger.take_back(entry)
             self._logic.meeting_closed()

@@ -49,23 +49,24 @@ class Rendezvous(Generic[C, R]):
         """Wait for the others and take the result.
 
         Args:
-            rank: Who enters; must not have left.
+            rank: Who enters.
             contribution: What it brings. Others may read and write it until this call returns.
 
         Returns:
-            The result, or None when the rendezvous was closed before everybody was in.
+            The result, or None when the rendezvous was closed before everybody was in, or the rank had left.
 
         Raises:
             FlodlError: Reducing failed; every rank of the meeting gets the same error, ``AveragingError`` where it was
                 not one of flodl's.
         """
         with self._changed:
-            assert rank in self._ranks, f"rank {rank} has left"
+            if rank not in self._ranks:
+                return None  # a rank that hung for too long: the others have gone on without it
             generation = self._generation
             self._contributions[rank] = contribution
             self._arrived_s[rank] = self._now_s()
             while self._generation == generation:
-                if self._is_closed:
+                if self._is_closed or rank not in self._ranks:
                     self._contributions.pop(rank, None)
                     return None
                 if len(self._contributions) == len(self._ranks):

@@ -19,7 +19,7 @@ from torch import nn
 
 from flodl_core.averaging import Averager
 from flodl_core.background import BackgroundThread
-from flodl_core.channel import ThreadChannel
+from flodl_core.channel import Cuttable, ThreadChannel
 from flodl_core.commands import CloseMeetings, Command, ComputeAverage, Emit, EpochReady, Finish, Send, StopMeetings
 from flodl_core.coordinator import Coordinator, RunPlan
 from flodl_core.data import Permutations
@@ -43,9 +43,11 @@ from flodl_core.messages import (
     StopRequested,
     ToCoordinator,
     ToWorker,
+    WorkerExiting,
 )
 from flodl_core.model_graph import ModelGraph, describe_model
 from flodl_core.outer import make_outer
+from flodl_core.pulse import Pulse, hang_of, late_ranks
 from flodl_core.rendezvous import Rendezvous
 from flodl_core.replica import Replica, ReplicaState
 from flodl_core.run_book import RunTotals
@@ -127,6 +129,9 @@ class Run:
         self._ended: RunEnded | None = None
         self._thread = threading.Thread(target=self._serve, name="ddp-coordinator")
         self._workers: list[threading.Thread] = []
+        self._pulses = [Pulse() for _ in job.specs]
+        self._outboxes = [Cuttable(self._inbox) for _ in job.specs]
+        self._given_up: set[int] = set()
         self._stop_requested = threading.Event()
         self.coordinator = self._make_coordinator()
         self._last_state: ReplicaState | None = None
@@ -189,8 +194,9 @@ class Run:
                 initial=self._initial,  # not written to before every worker has taken part in an average
                 permutations=permutations,
                 inbox=self._inboxes[rank],
-                outbox=self._inbox,
+                outbox=self._outboxes[rank],
                 rendezvous=self._rendezvous,
+                pulse=self._pulses[rank],
             )
             self._workers.append(self._worker_thread(seat))
         self._start_timeline()
@@ -270,8 +276,31 @@ class Run:
             self._execute(self.coordinator.tick(now_s))
         if now_s - self._progress_s >= PROGRESS_S:
             self._progress, self._progress_s = self._make_progress(), now_s
+            self._give_up_hanging(now_s)
             if not threading.main_thread().is_alive():
                 self.request_stop()
+
+    def _give_up_hanging(self, now_s: float) -> None:
+        limit_s = self.job.worker_timeout_s
+        if limit_s is None:
+            return
+        late = late_ranks(self._pulses, limit_s=limit_s, now_s=now_s)
+        for rank in sorted(set(late) - self._given_up):
+            failure = hang_of(rank, self._workers[rank], limit_s=limit_s)
+            log.error("%s\n%s", failure, failure.traceback)
+            self._give_up(rank)
+            self._execute(self.coordinator.handle(WorkerExiting(rank=rank, failure=failure), now_s))
+
+    def _give_up(self, rank: int) -> None:
+        """Go on without a worker that nothing can end: whatever it does from now on reaches nobody."""
+        self._given_up.add(rank)
+        self._pulses[rank].rest()
+        self._outboxes[rank].cut()
+        with contextlib.suppress(ChannelClosed):  # it has come to and ended in this very moment
+            self._inboxes[rank].send(Shutdown(hand_in=False))
+        self._inboxes[rank].close()
+        if self._rendezvous is not None:
+            self._rendezvous.leave(rank)
 
     def _wait_s(self) -> float:
         deadline_s = self.coordinator.next_deadline_s
@@ -417,7 +446,7 @@ class Run:
         self.job.first_forward.give_up()
         limit_s = time.perf_counter() + JOIN_S
         for rank, thread in enumerate(self._workers):
-            thread.join(max(0.0, limit_s - time.perf_counter()))
+            thread.join(0.0 if rank in self._given_up else max(0.0, limit_s - time.perf_counter()))
             if thread.is_alive():
                 log.error("rank %d does not end: its thread is left behind", rank)
         self._inbox.close()

@@ -57,6 +57,7 @@ class Settings:
     speed_hint: tuple[int, float] | None = None
     snapshot_timeout_s: float = 5.0
     outer: OuterOptions | None = None
+    worker_timeout_s: float | None = 300.0
     max_grad_norm: float | None = None
     amp: torch.dtype | None = None
     lr_scale_ratio: float = 1.0
@@ -119,6 +120,7 @@ class Settings:
             checkpoint_fn=self.checkpoint_fn,
             timeline=self.timeline,
             on_nonfinite=self.on_nonfinite,
+            worker_timeout_s=self.worker_timeout_s,
             seed=self.seed,
             num_samples=num_samples,
             epoch_size=self._epoch_size(num_samples, step_size, len(specs)),
@@ -189,6 +191,7 @@ class Settings:
             "max_grad_norm": job.max_grad_norm,
             "amp": None if job.amp is None else str(job.amp).removeprefix("torch."),
             "on_nonfinite": str(job.on_nonfinite),
+            "worker_timeout_s": job.worker_timeout_s,
             "drop_last": self.drop_last,
             "progressive_dispatch": self.is_progressive,
             "partition_ratios": None if self.partition_ratios is None else list(self.partition_ratios),

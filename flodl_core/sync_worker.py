@@ -54,6 +54,7 @@ class SyncWorker(Worker):
     def run(self) -> None:
         """See ``Worker``."""
         while True:
+            self.seat.pulse.beat()
             for message in self.seat.inbox.drain():
                 self._logic.handle(message)
             action = self._logic.next_action()
@@ -73,7 +74,7 @@ class SyncWorker(Worker):
     def _wait(self) -> None:
         self.flush()
         start_s = time.perf_counter()
-        message = self.seat.inbox.receive()
+        message = self.receive()
         self.trainer.idle.waited(1e3 * (time.perf_counter() - start_s), has_data=False)
         if message is not None:
             self._logic.handle(message)
@@ -191,10 +192,9 @@ class SyncWorker(Worker):
         return self._send_and_wait(batch, state, is_finite)
 
     def _meet(self, batch: SyncBatch, state: ReplicaState, is_finite: bool) -> _Verdict | None:
-        assert self.seat.rendezvous is not None, "an all-reduce needs a rendezvous"
         entry = self.ledger.gradient_entry(round_=batch.round, num_samples=batch.size, is_finite=is_finite)
         entered_s = time.perf_counter()
-        result = self.seat.rendezvous.enter(self.seat.rank, Contribution(entry=entry, state=state))
+        result = self.meet(Contribution(entry=entry, state=state))
         if result is None:
             return None
         waited_ms = max(0.0, 1e3 * (time.perf_counter() - entered_s) - result.cost_ms)
@@ -225,7 +225,7 @@ class SyncWorker(Worker):
 
     def _receive_update(self) -> Update:
         while True:
-            message = self.seat.inbox.receive()
+            message = self.receive()
             if isinstance(message, Update):
                 return message
             if message is not None:

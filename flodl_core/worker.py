@@ -10,7 +10,7 @@ import logging
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
@@ -23,6 +23,7 @@ from flodl_core.job import Job
 from flodl_core.meetings import Contribution, MeetingResult
 from flodl_core.messages import FINAL_ROUND, Scalars, Snapshot, ToCoordinator, ToWorker, WorkerExiting
 from flodl_core.policies import NonFinitePolicy
+from flodl_core.pulse import Pulse
 from flodl_core.rendezvous import Rendezvous
 from flodl_core.trainer import Trainer
 from flodl_core.worker_ledger import WorkerLedger
@@ -47,6 +48,7 @@ class WorkerSeat:
         inbox: Its messages.
         outbox: Where its own go.
         rendezvous: Where it meets the others, or None where it does not.
+        pulse: Shows that it does not hang.
     """
 
     rank: int
@@ -56,6 +58,7 @@ class WorkerSeat:
     inbox: ThreadChannel[ToWorker]
     outbox: Sender[ToCoordinator]
     rendezvous: Rendezvous[Contribution, MeetingResult] | None
+    pulse: Pulse = field(default_factory=Pulse)
 
 
 class Worker(abc.ABC):
@@ -76,6 +79,21 @@ class Worker(abc.ABC):
     def send(self, message: ToCoordinator) -> None:
         """Tell the coordinator."""
         self.seat.outbox.send(message)
+
+    def receive(self) -> ToWorker | None:
+        """Wait for the coordinator's next message; None where the channel is closed."""
+        self.seat.pulse.rest()
+        message = self.seat.inbox.receive()
+        self.seat.pulse.beat()
+        return message
+
+    def meet(self, contribution: Contribution) -> MeetingResult | None:
+        """Wait for the other ranks and take what is averaged; None where the meeting was called off."""
+        assert self.seat.rendezvous is not None, "an all-reduce needs a rendezvous"
+        self.seat.pulse.rest()
+        result = self.seat.rendezvous.enter(self.seat.rank, contribution)
+        self.seat.pulse.beat()
+        return result
 
     def flush(self) -> None:
         """Report what has not been reported."""
@@ -155,12 +173,15 @@ class Worker(abc.ABC):
 
 def run_worker(seat: WorkerSeat, make: Callable[[WorkerSeat], Worker]) -> None:
     """The body of a worker thread."""
+    seat.pulse.beat()
     torch.set_num_threads(intra_op_threads(seat.job.devices))
     worker: Worker | None = None
     failure: WorkerFailure | None = None
     try:
         worker = make(seat)
         worker.run()
+    except ChannelClosed:
+        log.warning("rank %d has come to, but the run went on without it", seat.rank)
     except BaseException as error:  # noqa: BLE001  # a thread's top: whatever it was becomes the worker's last message
         failure = WorkerFailure(rank=seat.rank, error=error, traceback=traceback.format_exc())
         if worker is not None:
@@ -168,6 +189,7 @@ def run_worker(seat: WorkerSeat, make: Callable[[WorkerSeat], Worker]) -> None:
     finally:
         if worker is not None:
             worker.close()
+        seat.pulse.rest()
         with contextlib.suppress(ChannelClosed):  # the run has given this worker up already
             seat.outbox.send(WorkerExiting(rank=seat.rank, failure=failure))
         if seat.rendezvous is not None:

@@ -145,11 +145,20 @@ def test_nobody_waits_for_a_rank_that_left_before() -> None:
     assert visitor.result() == 110
 
 
-def test_rank_that_left_may_not_come_back() -> None:
+def test_rank_that_left_meets_nobody() -> None:
     place = Rendezvous(range(2), _sum)
     place.leave(0)
-    with pytest.raises(AssertionError, match="rank 0 has left"):
-        place.enter(0, 1)
+    assert place.enter(0, 1) is None
+    assert place.enter(1, 10) == 10
+
+
+def test_rank_that_is_made_to_leave_while_it_waits_goes_home() -> None:
+    clock = Clock()
+    place = Rendezvous(range(2), _sum, now_s=clock)
+    (visitor,) = _waiting(place, clock, (0,))
+    place.leave(0)
+    assert visitor.result() is None
+    assert place.enter(1, 10) == 10
 
 
 def test_closing_wakes_everybody_and_no_meeting_takes_place_after() -> None:
