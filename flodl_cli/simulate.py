@@ -6,6 +6,7 @@ import typer
 
 from flodl_cli.failures import CliError
 from flodl_cli.simulation_input import (
+    check_size,
     parse_death,
     parse_ratios,
     parse_slow_down,
@@ -109,9 +110,11 @@ def simulate(
 
     if max_anchor < anchor:
         raise CliError(f"--max-anchor ({max_anchor}) must be at least --anchor ({anchor})")
+    relative = parse_speeds(speeds)
+    check_size(num_ranks=len(relative), epochs=epochs, samples=samples, batch_size=batch_size)
     try:
         spec = SimulationSpec(
-            batch_ms=tuple(batch_ms / speed for speed in parse_speeds(speeds)),
+            batch_ms=tuple(batch_ms / speed for speed in relative),
             epoch_size=samples,
             batch_size=batch_size,
             num_epochs=epochs,

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from flodl_core.simulation import Death, SlowDown, Stall
 
 MOST_RANKS = 10_000
+MOST_BATCHES = 10_000_000
+"""Some minutes of real time."""
 
 
 def parse_speeds(text: str) -> tuple[float, ...]:
@@ -117,6 +119,21 @@ def parse_death(text: str) -> "Death":
     if not (rank.isdecimal() and epoch.isdecimal()):
         raise CliError(f"--die wants RANK@EPOCH such as 1@3, not {text!r}")
     return Death(rank=int(rank), moment=Moment.EPOCH, at=int(epoch))
+
+
+def check_size(*, num_ranks: int, epochs: int, samples: int, batch_size: int) -> None:
+    """Refuse what would take hours to simulate.
+
+    Raises:
+        CliError: There are too many batches.
+    """
+    # where an epoch has fewer batches than there are ranks, lockstep splits them
+    num_batches = epochs * max(-(-samples // batch_size), min(num_ranks, samples))
+    if num_batches > MOST_BATCHES:
+        raise CliError(
+            f"--epochs {epochs} and --samples {samples} make {num_batches:,} batches, and at most {MOST_BATCHES:,} are "
+            "simulated: with fewer the figures are the same"
+        )
 
 
 def _number(text: str) -> float | None:

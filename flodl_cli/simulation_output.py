@@ -8,12 +8,14 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from flodl_cli import figures
+from flodl_core.policies import ApplyPolicy
 from flodl_core.simulation import RankReport, SimulationReport, SimulationSpec
 from flodl_core.simulation import simulate as simulate_run
 from flodl_store.plain_json import dump_json
 
 MOST_ROWS = 16
 """Ranks in the table; JSON has them all."""
+MOST_LOST = 6
 
 
 def simulate_with_progress(spec: SimulationSpec) -> tuple[SimulationReport, float]:
@@ -51,17 +53,17 @@ def print_tables(spec: SimulationSpec, backend: str, report: SimulationReport, r
 
 def _outcome(spec: SimulationSpec, backend: str, report: SimulationReport, real_s: float) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False)
-    options = spec.options
-    lost = ", ".join(f"rank {rank}" for rank in report.lost_ranks)
+    policy = spec.options.policy
+    is_paced = spec.world_size > 1 and policy is not ApplyPolicy.SYNC
     rows = {
-        "run": f"{report.status}  {options.policy}, {backend}" + (f"; lost: {lost}" if lost else ""),
-        "samples": f"{report.num_samples:,} in {report.global_step:,} batches of up to {spec.batch_size}",
-        "time": f"{figures.duration(report.wall_s)}, {_throughput(report)}",
-        "in lockstep": f"{figures.duration(report.lockstep_wall_s)}: this run is {report.speed_up:.2f} times as fast",
+        "run": f"{report.status}  {policy}, {backend}{_lost(report.lost_ranks)}",
+        "samples": f"{report.num_samples:,} in {report.global_step:,} batches of up to {spec.batch_size:,}",
+        "time": f"{_time(report.wall_s)}, {_throughput(report)}",
+        "in lockstep": f"{_time(report.lockstep_wall_s)}: this run is {report.speed_up:.2f} times as fast",
         "capacity efficiency": figures.percent(report.capacity_efficiency),
         "by epoch": _by_epoch(report.epoch_efficiency),
-        "averages": f"{report.num_syncs:,}, anchor {report.anchor}",
-        "simulated in": f"{figures.duration(real_s)}: {report.num_messages:,} messages",
+        "averages": f"{report.num_syncs:,}" + (f", anchor {report.anchor}" if is_paced else ""),
+        "simulated in": f"{_time(real_s)}: {report.num_messages:,} messages",
     }
     if not _is_whole(spec, report):
         del rows["in lockstep"]
@@ -71,13 +73,27 @@ def _outcome(spec: SimulationSpec, backend: str, report: SimulationReport, real_
     return table
 
 
+def _lost(ranks: tuple[int, ...]) -> str:
+    if not ranks:
+        return ""
+    more = len(ranks) - MOST_LOST
+    shown = ", ".join(str(rank) for rank in ranks[:MOST_LOST])
+    return f"; lost: rank{'s' if len(ranks) > 1 else ''} {shown}" + (f" and {more:,} more" if more > 0 else "")
+
+
+def _time(seconds: float) -> str:
+    """With milliseconds where ``figures.duration`` would round them away."""
+    return f"{1e3 * seconds:.1f} ms" if seconds < 0.95 else figures.duration(seconds)
+
+
 def _throughput(report: SimulationReport) -> str:
     return figures.rate(report.num_samples / report.wall_s) if report.wall_s > 0 else "-"
 
 
 def _by_epoch(efficiencies: tuple[float, ...]) -> str:
     more = len(efficiencies) - MOST_ROWS
-    shown = " ".join(figures.percent(efficiency) for efficiency in efficiencies[:MOST_ROWS])
+    # an epoch that ended with the same average as the one before took no time of its own
+    shown = " ".join(figures.percent(efficiency) if efficiency > 0 else "-" for efficiency in efficiencies[:MOST_ROWS])
     return f"{shown} and {more:,} more" if more > 0 else shown
 
 

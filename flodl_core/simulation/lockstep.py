@@ -11,7 +11,8 @@ def lockstep_wall_s(spec: SimulationSpec) -> float:
     In every step each rank computes a batch of equal size, all wait for the slowest, and an average follows before the
     next: wall = sum over steps of (max over ranks of the batch's time) + (steps - 1) x average_ms. What is left of an
     epoch is split evenly into its last step. Speeds, slow-downs, stalls and jitter are those of the run, and drawn in
-    the same way: a rank's n-th batch has the same factor here and there. Workers that die there do not die here.
+    the same way: a rank's n-th batch has the same factor here and there. Workers that die there do not die here. One
+    rank alone has nothing to average.
 
     Args:
         spec: The run.
@@ -31,4 +32,5 @@ def lockstep_wall_s(spec: SimulationSpec) -> float:
         for epoch in range(spec.num_epochs)
         for sizes in steps
     )
-    return (computing_ms + (spec.num_epochs * len(steps) - 1) * spec.average_ms) / 1e3
+    num_averages = spec.num_epochs * len(steps) - 1 if spec.world_size > 1 else 0
+    return (computing_ms + num_averages * spec.average_ms) / 1e3

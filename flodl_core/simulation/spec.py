@@ -8,6 +8,10 @@ from enum import StrEnum
 from flodl_core.errors import ConfigError
 from flodl_core.local_options import LocalOptions
 
+LEAST_BATCH_MS = 1e-3
+MOST_MS = 1e8
+"""Somewhat more than a day. Beyond, virtual time has no microseconds left, and is full of the engine's own limits."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowDown:
@@ -73,10 +77,11 @@ class Death:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationSpec:
-    """One run. Times in milliseconds.
+    """One run. Times in milliseconds, up to ``MOST_MS``.
 
     Attributes:
-        batch_ms: What a full batch takes, by rank, shape (world_size,); a smaller one takes its share of that.
+        batch_ms: What a full batch takes, by rank, shape (world_size,), at least ``LEAST_BATCH_MS``; a smaller batch
+            takes its share of that.
         epoch_size: Samples in an epoch, at least 1.
         batch_size: Samples in a rank's full batch, at least 1.
         num_epochs: Epochs, at least 1.
@@ -130,8 +135,7 @@ class SimulationSpec:
         if not self.batch_ms:
             yield "batch_ms must name at least one rank"
         for rank, ms in enumerate(self.batch_ms):
-            if not (math.isfinite(ms) and ms > 0):
-                yield f"batch_ms must be positive and finite, not {ms!r} (rank {rank})"
+            yield from _unless_batch_time(f"batch_ms of rank {rank}", ms)
         for name in ("epoch_size", "batch_size", "num_epochs"):
             if getattr(self, name) < 1:
                 yield f"{name} must be at least 1, not {getattr(self, name)!r}"
@@ -140,7 +144,7 @@ class SimulationSpec:
         if not 0 <= self.jitter < 1:
             yield f"jitter must be at least 0 and below 1, not {self.jitter!r}"
         if self.cancel_at_s is not None:
-            yield from _unless_duration("cancel_at_s", self.cancel_at_s)
+            yield from _unless_duration("cancel_at_s", self.cancel_at_s, most=MOST_MS / 1e3)
         if self.max_steps is not None and self.max_steps < 1:
             yield f"max_steps must be at least 1, not {self.max_steps!r}"
         if self.max_time_s is not None and not (math.isfinite(self.max_time_s) and self.max_time_s > 0):
@@ -166,6 +170,7 @@ class SimulationSpec:
             yield from self._unless_epoch("a slow-down", slow.epoch)
             if not (math.isfinite(slow.factor) and slow.factor > 0):
                 yield f"a slow-down's factor must be positive and finite, not {slow.factor!r}"
+            yield from _unless_batch_time("batch_ms after a slow-down", self.batch_ms[slow.rank] / slow.factor)
         for stall in self.stalls:
             yield from self._unless_rank("a stall", stall.rank)
             yield from _unless_duration("a stall's ms", stall.ms)
@@ -185,6 +190,11 @@ class SimulationSpec:
             yield f"{what} names epoch {epoch!r}; there are epochs 0..{self.num_epochs - 1}"
 
 
-def _unless_duration(name: str, value: float) -> Iterator[str]:
-    if not (math.isfinite(value) and value >= 0):
-        yield f"{name} must be at least 0 and finite, not {value!r}"
+def _unless_batch_time(name: str, ms: float) -> Iterator[str]:
+    if not LEAST_BATCH_MS <= ms <= MOST_MS:
+        yield f"{name} must be from {LEAST_BATCH_MS:g} to {MOST_MS:g}, not {ms:g}"
+
+
+def _unless_duration(name: str, value: float, *, most: float = MOST_MS) -> Iterator[str]:
+    if not 0 <= value <= most:
+        yield f"{name} must be from 0 to {most:g}, not {value:g}"

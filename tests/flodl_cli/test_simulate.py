@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -113,6 +114,32 @@ def test_a_limit_ends_the_run_and_leaves_nothing_to_compare(capsys: pytest.Captu
     assert "times as fast" not in capsys.readouterr().out
 
 
+def test_many_that_died_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    deaths = [option for rank in range(10) for option in ("--die", f"{rank}@0")]
+    assert main(["simulate", "--speeds", "1x12", "--samples", "6400", "--batch-size", "8", *deaths]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("run "))
+    assert re.fullmatch(r"run +failed  cadence, cpu; lost: ranks( \d,){5} \d and 4 more", line.rstrip())
+
+
+def test_one_rank_is_its_own_lockstep(capsys: pytest.CaptureFixture[str]) -> None:
+    alone = ["simulate", "--speeds", "0.5", "--samples", "80", "--batch-size", "8", "--epochs", "1", "--jitter", "0.1"]
+    assert main(alone) == 0
+    out = capsys.readouterr().out
+    assert "this run is 1.00 times as fast" in out
+    assert re.search(r"^averages +0 *$", out, re.MULTILINE)
+
+
+def test_short_times_are_in_milliseconds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--speeds", "1", "--samples", "8", "--batch-size", "8", "--epochs", "1"]) == 0
+    assert re.search(r"^time +10\.0 ms, 800/s *$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_an_epoch_that_took_no_time_of_its_own_has_no_efficiency(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--speeds", "1,0.4", "--samples", "1", "--epochs", "4"]) == 0
+    by_epoch = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("by epoch"))
+    assert by_epoch.split()[3::2] == ["-", "-"]
+
+
 def test_a_rank_that_slows_down_shows_both_its_times(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SMALL, "--slow", "0:0.25@1"]) == 0
     assert "10, 40" in capsys.readouterr().out
@@ -167,8 +194,21 @@ BAD_INPUT = {
     "unknown policy": ([*SMALL, "--policy", "fast"], "--policy must be one of sync, cadence, async"),
     "unknown backend": ([*SMALL, "--backend", "mpi"], "--backend must be one of nccl, gloo, cpu"),
     "jitter 1": ([*SMALL, "--jitter", "1"], "jitter must be at least 0 and below 1, not 1.0"),
-    "batch time 0": ([*SMALL, "--batch-ms", "0"], "batch_ms must be positive and finite, not 0.0 (rank 0)"),
-    "average of no time": ([*SMALL, "--average-ms", "nan"], "average_ms must be at least 0 and finite, not nan"),
+    "batch time 0": ([*SMALL, "--batch-ms", "0"], "batch_ms of rank 0 must be from 0.001 to 1e+08, not 0"),
+    "speed without a batch time": (["simulate", "--speeds", "1,1e308"], "batch_ms of rank 1 must be from 0.001"),
+    "speed without an end": (["simulate", "--speeds", "1,1e-320"], "must be from 0.001 to 1e+08, not inf"),
+    "slow-down without an end": ([*SMALL, "--slow", "1:1e-9@1"], "batch_ms after a slow-down must be from 0.001"),
+    "average of no time": ([*SMALL, "--average-ms", "nan"], "average_ms must be from 0 to 1e+08, not nan"),
+    "averages of ages": ([*SMALL, "--stall-ms", "1e12"], "stall_ms must be from 0 to 1e+08, not 1e+12"),
+    "endless samples": (
+        [*SMALL, "--samples", "1000000000"],
+        "250,000,000 batches, and at most 10,000,000 are simulated",
+    ),
+    "endless epochs": ([*SMALL, "--epochs", "99999999", "--samples", "1"], "99,999,999 batches"),
+    "endless ranks": (
+        ["simulate", "--speeds", "1x9999", "--samples", "9999", "--epochs", "9999"],
+        "99,980,001 batches",
+    ),
     "anchors the wrong way round": ([*SMALL, "--max-anchor", "5"], "--max-anchor (5) must be at least --anchor (10)"),
     "malformed slow-down": ([*SMALL, "--slow", "0:0.4"], "--slow wants RANK:FACTOR@EPOCH such as 0:0.4@4"),
     "slow-down of nobody": ([*SMALL, "--slow", "2:0.4@1"], "a slow-down names rank 2; there are ranks 0..1"),
