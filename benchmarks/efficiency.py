@@ -2,9 +2,9 @@
 
     python -m benchmarks.efficiency [--recipe mnist-lenet] [--epochs 3] [--devices cpu,cpu@2.5] [--rounds 5] [--json]
 
-Each round measures the devices with a plain PyTorch loop, each alone and then all at once in a thread each, and trains
-the recipe under each policy and backend. Counted is what happens after the first epoch, by this program's own clock and
-its own count of samples:
+Each round trains the recipe under each policy and backend. Just before and just after, it measures the devices with a
+plain PyTorch loop, each alone and then all at once in a thread each, and takes the mean of the two. Counted is what
+happens after the first epoch, by this program's own clock and its own count of samples:
 
 - ``inside``: the engine's own ``capacity_efficiency``, of the epochs after the first.
 - ``outside``: samples / (wall x the sum of the devices' rates), with the rates of the plain loops that run at once.
@@ -32,7 +32,7 @@ from flodl_core.data import as_source
 from flows.recipes import Recipe, resolve_recipe
 
 CASES = tuple(f"{policy}/{backend}" for policy in ("cadence", "async") for backend in ("gloo", "cpu"))
-PLAIN_BATCHES = 150
+PLAIN_BATCHES = 100
 WARM_UP = 20
 
 
@@ -131,10 +131,11 @@ class Outside:
 
 
 def run_once(
-    recipe: Recipe, dataset: object, case: str, *, specs: list[WorkerSpec], epochs: int, solo: float, at_once: float
+    recipe: Recipe, dataset: object, case: str, *, specs: list[WorkerSpec], epochs: int, loops: Sequence[PlainLoop]
 ) -> Figure:
-    """Train the recipe once, as its defaults say."""
+    """Train the recipe once, as its defaults say, between two measurements of the devices."""
     policy, backend = case.split("/")
+    solo, at_once = rates_alone(loops), rates_at_once(loops)
     outside = Outside(recipe)
     handle = (
         Ddp.builder(recipe.model, lambda params: recipe.optimizer(params, recipe.lr), outside.train_fn)
@@ -153,6 +154,7 @@ def run_once(
     state.load_into(model)
     assert recipe.evaluate is not None, "the recipe must have an evaluation"
     rate = outside.rate()
+    solo, at_once = (solo + rates_alone(loops)) / 2, (at_once + rates_at_once(loops)) / 2
     return Figure(
         inside=statistics.mean(epoch.capacity_efficiency for epoch in metrics[1:]),
         outside=rate / at_once,
@@ -169,8 +171,7 @@ def measure(recipe: Recipe, specs: list[WorkerSpec], *, epochs: int, rounds: int
     figures: dict[str, list[Figure]] = {case: [] for case in CASES}
     for round_ in range(rounds):
         for case in CASES:
-            solo, at_once = rates_alone(loops), rates_at_once(loops)
-            figure = run_once(recipe, dataset, case, specs=specs, epochs=epochs, solo=solo, at_once=at_once)
+            figure = run_once(recipe, dataset, case, specs=specs, epochs=epochs, loops=loops)
             figures[case].append(figure)
             sys.stderr.write(f"round {round_ + 1}/{rounds} {case}: {figure}\n")
     return figures
