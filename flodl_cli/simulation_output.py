@@ -15,7 +15,7 @@ from flodl_store.plain_json import dump_json
 
 MOST_ROWS = 16
 """Ranks in the table; JSON has them all."""
-MOST_LOST = 6
+MOST_LOST = 8
 
 
 def simulate_with_progress(spec: SimulationSpec) -> tuple[SimulationReport, float]:
@@ -56,7 +56,8 @@ def _outcome(spec: SimulationSpec, backend: str, report: SimulationReport, real_
     policy = spec.options.policy
     is_paced = spec.world_size > 1 and policy is not ApplyPolicy.SYNC
     rows = {
-        "run": f"{report.status}  {policy}, {backend}{_lost(report.lost_ranks)}",
+        "run": f"{report.status}  {policy}, {backend}",
+        "lost": _lost(report.lost_ranks),
         "samples": f"{report.num_samples:,} in {report.global_step:,} batches of up to {spec.batch_size:,}",
         "time": f"{_time(report.wall_s)}, {_throughput(report)}",
         "in lockstep": f"{_time(report.lockstep_wall_s)}: this run is {report.speed_up:.2f} times as fast",
@@ -78,7 +79,7 @@ def _lost(ranks: tuple[int, ...]) -> str:
         return ""
     more = len(ranks) - MOST_LOST
     shown = ", ".join(str(rank) for rank in ranks[:MOST_LOST])
-    return f"; lost: rank{'s' if len(ranks) > 1 else ''} {shown}" + (f" and {more:,} more" if more > 0 else "")
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}" + (f" and {more:,} more" if more > 0 else "")
 
 
 def _time(seconds: float) -> str:
