@@ -133,7 +133,9 @@ class Dealer:
             if left == 0:
                 continue
             if epoch > self.current_epoch:
-                num_batches = min(worth, self._overshoot.limit - self._batches(pool.dispatched(rank)))
+                # a slow rank's few batches may be more than its part of that epoch, which would then wait for it
+                most = self._overshoot.limit - self._batches(pool.dispatched(rank))
+                num_batches = min(most, worth if isinstance(pool, SlicedPool) else self._share(rank, pool, worth))
             elif isinstance(pool, SlicedPool):
                 num_batches = worth if self._is_progressive else self._batches(left)
             else:
@@ -145,12 +147,14 @@ class Dealer:
         return None
 
     def _falls_to_whoever_asks(self) -> bool:
-        """Whether the rank that would take what is left of the current epoch has gone on to the next for good."""
+        """Whether the rank that would take what is left of the current epoch will not ask for it, and nobody else."""
         if self._num_ahead == len(self._ranks) - 1:
             return True
         fastest = self._speeds.fastest
-        is_gone = fastest is not None and self._dealt_epoch[fastest] > self.current_epoch
-        return is_gone and self._total_outstanding == 0
+        if fastest is None or self._total_outstanding > 0:
+            return False
+        # starved: it was refused for being slow, when another was thought to be faster
+        return self._dealt_epoch[fastest] > self.current_epoch or fastest in self._starved
 
     def _pool(self, epoch: int) -> ChunkPool | SlicedPool:
         if epoch not in self._pools:

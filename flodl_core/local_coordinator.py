@@ -322,7 +322,11 @@ class LocalCoordinator(Coordinator):
         batch_ms = self._dealer.batch_ms(rank)
         if batch_ms == 0:
             return float("inf")  # before its first batches a rank may be compiling or warming up
-        return self._now_s + self._options.snapshot_timeout_s + SNAPSHOT_BATCHES * batch_ms / 1e3
+        return self._now_s + self._snapshot_timeout_s + SNAPSHOT_BATCHES * batch_ms / 1e3
+
+    @property
+    def _snapshot_timeout_s(self) -> float:
+        return self._options.snapshot_timeout_s * self._average.patience
 
     @property
     def _policy_deadline_s(self) -> float | None:
@@ -331,10 +335,10 @@ class LocalCoordinator(Coordinator):
 
     def _on_tick(self) -> None:
         for rank in self._average.late(self._now_s):
-            limit_s = self._options.snapshot_timeout_s
+            limit_s = self._snapshot_timeout_s
             self._emit(SnapshotLate(time_s=self._time_s, rank=rank, round=self._average.round, limit_s=limit_s))
             if self._average.snapshots:
-                self._average.go_on_without(rank)
+                self._average.leave_behind(rank)
             else:
                 self._average.wait_on(rank, self._now_s + limit_s)  # there is nothing to average yet
         self._maybe_compute()

@@ -6,6 +6,9 @@ from enum import Enum, auto
 
 from flodl_core.messages import Snapshot
 
+MOST_DOUBLINGS = 20
+"""Of patience: beyond it the number would only get silly."""
+
 
 class Phase(Enum):
     """Where an average through the CPU stands."""
@@ -24,6 +27,17 @@ class SnapshotRound:
         self._limits_s: dict[int, float] = {}
         self._soonest: list[tuple[float, int]] = []
         self._snapshots: dict[int, Snapshot] = {}
+        self._is_short = False
+        self._num_short = 0
+
+    @property
+    def patience(self) -> int:
+        """Times the usual limit that ranks get: it doubles with each average in a row that went on without a late one.
+
+        An epoch ends with an average that holds every rank. With limits that stayed below what snapshots take, there
+        might never be one, and the run would not end.
+        """
+        return 1 << min(self._num_short, MOST_DOUBLINGS)
 
     @property
     def snapshots(self) -> Mapping[int, Snapshot]:
@@ -46,6 +60,7 @@ class SnapshotRound:
         assert self.phase is Phase.IDLE, "never two averages at once"
         self.phase, self.round = Phase.COLLECTING, round_
         self._limits_s, self._snapshots = dict(limits_s), {}
+        self._is_short = False
         self._soonest = sorted((limit_s, rank) for rank, limit_s in limits_s.items())  # a sorted list is a heap
 
     def add(self, snapshot: Snapshot) -> bool:
@@ -65,8 +80,13 @@ class SnapshotRound:
         return sorted(rank for rank, limit_s in self._limits_s.items() if limit_s <= now_s)
 
     def go_on_without(self, rank: int) -> None:
-        """Await the rank no longer. Does nothing where it is not awaited."""
+        """Await the rank no longer: it is lost. Does nothing where it is not awaited."""
         self._limits_s.pop(rank, None)
+
+    def leave_behind(self, rank: int) -> None:
+        """Await the rank no longer: it is late."""
+        del self._limits_s[rank]
+        self._is_short = True
 
     def wait_on(self, rank: int, limit_s: float) -> None:
         """Give the rank until ``limit_s``."""
@@ -85,5 +105,6 @@ class SnapshotRound:
     def finish(self) -> Mapping[int, Snapshot]:
         """The average is done, or given up; returns what it was made of."""
         self.phase = Phase.IDLE
+        self._num_short = self._num_short + 1 if self._is_short else 0
         snapshots, self._snapshots = self._snapshots, {}
         return snapshots

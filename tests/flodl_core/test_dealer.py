@@ -334,14 +334,41 @@ def test_no_more_batches_are_dealt_than_the_run_may_train() -> None:
 
 
 def test_what_is_left_is_dealt_though_the_fastest_rank_has_gone_on_to_the_next_epoch() -> None:
-    dealer = Dealer(range(3), epoch_size=5, batch_size=1, num_epochs=2, overshoot=OvershootLimit(5, 5))
-    for rank, batch_ms in ((0, 1000.0), (1, 1.0), (2, 1000.0)):
+    dealer = Dealer(range(3), epoch_size=10, batch_size=1, num_epochs=2, overshoot=OvershootLimit(5, 5))
+    for rank, batch_ms in ((0, 400.0), (1, 100.0), (2, 1e5)):
         dealer.set_batch_ms(rank, batch_ms)
-    assert dealer.deal(0, round_batches=5) == [plan(epoch=1, offset=0, size=5)]
+    for _ in range(8):
+        dealer.deal(1, round_batches=10)
+        dealer.complete(1, 0, 1)
+    assert dealer.deal(0, round_batches=5) == [plan(1, 0, 1), plan(1, 1, 1)], "the last batch is done sooner by rank 1"
     dealer.set_batch_ms(0, 1.0)
-    dealer.set_batch_ms(1, 1000.0)
+    dealer.set_batch_ms(1, 1e5)
+    dealer.complete(1, 0, 1)
     assert dealer.deal(1, round_batches=5) == []
     assert dealer.deal(2, round_batches=5) == []
-    dealer.complete(0, 1, 5)
-    assert dealer.deal(0, round_batches=5) == []
-    assert dealer.deal(1, round_batches=5)[0].epoch == 0, "nobody is left who would take it"
+    dealer.complete(0, 1, 2)
+    _finish(dealer, 0, dealer.deal(0, round_batches=5))
+    assert dealer.deal(0, round_batches=5) == [], "it never goes back"
+    assert dealer.deal(1, round_batches=5) == [plan(0, 9, 1)], "nobody is left who would take it"
+
+
+@pytest.mark.parametrize(("epoch_batches", "dealt"), [(6, 0), (60, 2)])
+def test_slow_rank_takes_no_more_of_the_next_epoch_than_its_part(epoch_batches: int, dealt: int) -> None:
+    dealer = _dealer(epoch_size=epoch_batches * BATCH_SIZE, overshoot=1000)
+    dealer.set_batch_ms(0, 100.0)
+    dealer.set_batch_ms(1, 1000.0)
+    while plans := [each for each in dealer.deal(0, round_batches=1) if each.epoch == 0]:
+        _finish(dealer, 0, plans)
+    ahead = dealer.deal(1, round_batches=1000)
+    assert sum(each.size for each in ahead) == dealt * BATCH_SIZE, "the others would wait for it at that epoch's end"
+
+
+def test_what_is_left_is_dealt_though_the_fastest_rank_was_refused_when_it_was_thought_slow() -> None:
+    dealer = _dealer(epoch_size=9, num_epochs=1, overshoot=0, speed_hint=(0, 40.0))
+    assert dealer.deal(0, round_batches=3) == []
+    probe = dealer.deal(1, round_batches=3)
+    assert probe == [plan(0, 0, 4), plan(0, 4, 4)]
+    dealer.set_batch_ms(0, 0.1)
+    dealer.set_batch_ms(1, 1.0)
+    _finish(dealer, 1, probe)
+    assert dealer.deal(1, round_batches=3) == [plan(0, 8, 1)], "rank 0 does not ask again"

@@ -248,6 +248,20 @@ def test_round_waits_on_while_there_is_nothing_to_average() -> None:
     assert computation(driver.handle(*both_snapshots(), now_s=now_s)).tally.weights == {0: 16, 1: 16}
 
 
+def test_limit_doubles_after_a_round_that_went_on_without_a_late_snapshot() -> None:
+    driver = collecting()
+    driver.handle(both_snapshots()[0])
+    command = computation(driver.tick(NOW_S + 10.0))
+    driver.handle(both_snapshots()[1], answer(command), window_done(0, 1), window_done(1, 1), now_s=NOW_S + 10.0)
+    assert request(1, 1) in driver.all
+    limit_s = NOW_S + 10.0 + 2 * 5.0
+    assert driver.coordinator.next_deadline_s == pytest.approx(limit_s + 3 * 0.010)
+    now_s = limit_s + 1.0
+    late = [event for event in events(driver.tick(now_s)) if isinstance(event, SnapshotLate)]
+    assert late == [SnapshotLate(time_s=now_s, rank=rank, round=1, limit_s=10.0) for rank in (0, 1)]
+    assert driver.coordinator.next_deadline_s == now_s + 10.0
+
+
 def test_rank_that_may_still_be_warming_up_has_no_limit() -> None:
     driver = Driver(epoch_size=4 * BATCH_SIZE)
     driver.handle(report(0, 2), window_done(0))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flodl_core.snapshot_round import Phase, SnapshotRound
+from flodl_core.snapshot_round import MOST_DOUBLINGS, Phase, SnapshotRound
 from tests.flodl_core.message_factories import snapshot
 
 FOREVER = float("inf")
@@ -76,6 +76,38 @@ def test_round_of_which_everybody_is_gone_is_complete_and_empty() -> None:
 def test_two_averages_at_once_are_a_fault_of_ours() -> None:
     with pytest.raises(AssertionError, match="never two averages at once"):
         _collecting().collect(4, {0: 1.0})
+
+
+def _average_without(average: SnapshotRound, *, late: tuple[int, ...], lost: tuple[int, ...] = ()) -> None:
+    average.collect(3, {0: 1.0, 1: 1.0, 2: 1.0})
+    for rank in late:
+        average.leave_behind(rank)
+    for rank in lost:
+        average.go_on_without(rank)
+    average.compute()
+    average.finish()
+
+
+def test_ranks_get_twice_the_time_after_each_average_in_a_row_that_went_on_without_a_late_one() -> None:
+    average = SnapshotRound()
+    patience = [average.patience]
+    for late in ((1,), (0, 1), (2,), ()):
+        _average_without(average, late=late)
+        patience.append(average.patience)
+    assert patience == [1, 2, 4, 8, 1]
+
+
+def test_rank_that_is_lost_is_none_to_be_patient_with() -> None:
+    average = SnapshotRound()
+    _average_without(average, late=(), lost=(1, 2))
+    assert average.patience == 1
+
+
+def test_patience_has_an_end() -> None:
+    average = SnapshotRound()
+    for _ in range(2 * MOST_DOUBLINGS):
+        _average_without(average, late=(1,))
+    assert average.patience == 2**MOST_DOUBLINGS
 
 
 steps = st.tuples(st.sampled_from(["hand in", "go on", "wait"]), st.integers(0, 4), st.integers(1, 6))
