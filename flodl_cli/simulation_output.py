@@ -84,7 +84,7 @@ def _lost(ranks: tuple[int, ...]) -> str:
 
 def _time(seconds: float) -> str:
     """With milliseconds where ``figures.duration`` would round them away."""
-    return f"{1e3 * seconds:.1f} ms" if seconds < 0.95 else figures.duration(seconds)
+    return f"{1e3 * seconds:.3g} ms" if seconds < 0.95 else figures.duration(seconds)
 
 
 def _throughput(report: SimulationReport) -> str:

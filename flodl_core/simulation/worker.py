@@ -164,9 +164,10 @@ class VirtualWorker(abc.ABC):
     def leave_meeting(self, cost_ms: float) -> None:
         """It has taken place: of the time in it, ``cost_ms`` went into the average."""
         waited_in = self.activity
+        average_s = min(cost_ms / 1e3, self.run.clock.now_s - self._since_s)  # rounded, the last one's stay is shorter
         self.turn_to(Activity.AVERAGE, is_free=True)
-        self.spent_s[waited_in] -= cost_ms / 1e3
-        self.spent_s[Activity.AVERAGE] += cost_ms / 1e3
+        self.spent_s[waited_in] -= average_s
+        self.spent_s[Activity.AVERAGE] += average_s
 
     # Its end
 
