@@ -19,6 +19,8 @@ from flodl_cli.simulation_input import (
 if TYPE_CHECKING:
     from flodl_core.simulation import SimulationSpec
 
+TROUBLE, PACE = "What goes wrong", "Pace and limits"
+
 Speeds = Annotated[
     str,
     typer.Option(
@@ -27,9 +29,9 @@ Speeds = Annotated[
 ]
 Policy = Annotated[str, typer.Option(help="When the replicas are averaged: sync, cadence or async.")]
 Backend = Annotated[str, typer.Option(help="How they are averaged: nccl, gloo (both an all-reduce) or cpu.")]
-Epochs = Annotated[int, typer.Option(min=1, help="Times that every sample is trained.")]
-Samples = Annotated[int, typer.Option(min=1, help="Samples in an epoch.")]
-BatchSize = Annotated[int, typer.Option(min=1, help="Samples in a worker's batch.")]
+Epochs = Annotated[int, typer.Option(metavar="N", min=1, help="Times that every sample is trained.")]
+Samples = Annotated[int, typer.Option(metavar="N", min=1, help="Samples in an epoch.")]
+BatchSize = Annotated[int, typer.Option(metavar="N", min=1, help="Samples in a worker's batch.")]
 BatchMs = Annotated[float, typer.Option(help="What a full batch takes at speed 1, in milliseconds.")]
 AverageMs = Annotated[float, typer.Option(help="What an average takes.")]
 StallMs = Annotated[float, typer.Option(help="With cpu, what a worker spends on an average: its snapshot and merge.")]
@@ -37,36 +39,80 @@ LatencyMs = Annotated[float, typer.Option(help="The longest that a message takes
 Jitter = Annotated[float, typer.Option(help="A batch takes up to this share more or less than its time.")]
 Slow = Annotated[
     list[str] | None,
-    typer.Option(metavar="RANK:FACTOR@EPOCH", help="From that epoch (from 0) on, at this share of its first speed."),
+    typer.Option(
+        rich_help_panel=TROUBLE,
+        metavar="RANK:FACTOR@EPOCH",
+        help="From that epoch (from 0) on, at this share of its first speed.",
+    ),
 ]
 Stalls = Annotated[
     list[str] | None,
-    typer.Option("--stall", metavar="RANK:MS@BATCH", help="That batch (from 0) of the rank takes so much longer."),
+    typer.Option(
+        "--stall",
+        rich_help_panel=TROUBLE,
+        metavar="RANK:MS@BATCH",
+        help="That batch (from 0) of the rank takes so much longer.",
+    ),
 ]
 Die = Annotated[
-    list[str] | None, typer.Option(metavar="RANK@EPOCH", help="The worker fails in its first batch of that epoch.")
+    list[str] | None,
+    typer.Option(
+        rich_help_panel=TROUBLE, metavar="RANK@EPOCH", help="The worker fails in its first batch of that epoch."
+    ),
 ]
-Anchor = Annotated[int, typer.Option(min=1, help="Batches of the slowest worker between two averages, at first.")]
-MaxAnchor = Annotated[int, typer.Option(min=1, help="The same, at most.")]
+Anchor = Annotated[
+    int,
+    typer.Option(
+        rich_help_panel=PACE, metavar="N", min=1, help="Batches of the slowest worker between two averages, at first."
+    ),
+]
+MaxAnchor = Annotated[int, typer.Option(rich_help_panel=PACE, metavar="N", min=1, help="The same, at most.")]
 OverheadTarget = Annotated[
-    float, typer.Option(min=0.01, max=0.5, help="Share of the compute time that averaging may cost.")
+    float,
+    typer.Option(
+        rich_help_panel=PACE,
+        metavar="SHARE",
+        min=0.01,
+        max=0.5,
+        help="Share of the compute time that averaging may cost.",
+    ),
 ]
-MaxBatchDiff = Annotated[int | None, typer.Option(min=0, help="Batches that a worker may be ahead of the slowest.")]
-MaxOvershoot = Annotated[int | None, typer.Option(min=0, help="Batches that a worker may go into the next epoch.")]
+MaxBatchDiff = Annotated[
+    int | None,
+    typer.Option(rich_help_panel=PACE, metavar="N", min=0, help="Batches that a worker may be ahead of the slowest."),
+]
+MaxOvershoot = Annotated[
+    int | None,
+    typer.Option(rich_help_panel=PACE, metavar="N", min=0, help="Batches that a worker may go into the next epoch."),
+]
 ProgressiveDispatch = Annotated[
     str | None,
     typer.Option(
-        metavar="true|false", help="Deal an epoch bit by bit, or whole at its start; default: the policy's own."
+        rich_help_panel=PACE,
+        metavar="true|false",
+        help="Deal an epoch bit by bit, or whole at its start; default: the policy's own.",
     ),
 ]
 PartitionRatios = Annotated[
-    str | None, typer.Option(metavar="RATIO,...", help="Share of each worker, instead of what its speed gives it.")
+    str | None,
+    typer.Option(
+        rich_help_panel=PACE, metavar="RATIO,...", help="Share of each worker, instead of what its speed gives it."
+    ),
 ]
 SpeedHint = Annotated[
-    str | None, typer.Option(metavar="RANK:RATIO", help="All others are so many times as fast, until measured.")
+    str | None,
+    typer.Option(
+        rich_help_panel=PACE, metavar="RANK:RATIO", help="All others are so many times as fast, until measured."
+    ),
 ]
-MaxSteps = Annotated[int | None, typer.Option(min=1, help="End after so many optimizer steps of all workers.")]
-MaxTimeS = Annotated[float | None, typer.Option(help="End after so many seconds of virtual time.")]
+MaxSteps = Annotated[
+    int | None,
+    typer.Option(rich_help_panel=PACE, metavar="N", min=1, help="End after so many optimizer steps of all workers."),
+]
+MaxTimeS = Annotated[
+    float | None,
+    typer.Option(rich_help_panel=PACE, metavar="SECONDS", help="End after so many seconds of virtual time."),
+]
 Seed = Annotated[int, typer.Option(help="Of jitter and latencies.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on standard output.")]
 

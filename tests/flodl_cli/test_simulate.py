@@ -176,6 +176,14 @@ def test_tables_keep_within_the_terminal(
     ]
 
 
+def test_every_option_is_named_in_full(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["simulate", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "--progressive-dispatch " in out
+    assert "…" not in out
+
+
 def test_speeds_are_read() -> None:
     assert parse_speeds("1, 0.4x3,2e0") == (1.0, 0.4, 0.4, 0.4, 2.0)
 
