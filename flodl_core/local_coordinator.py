@@ -7,6 +7,7 @@ starts when every window has ended: Idle -> Collecting -> Computing -> Idle, whi
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from flodl_core.commands import ComputeAverage
 from flodl_core.coordinator import Coordinator, RunPlan
@@ -371,6 +372,7 @@ class LocalCoordinator(Coordinator):
         self._out.append(ComputeAverage(round=self._average.round, snapshots=dict(snapshots), tally=terms))
 
     def _on_averaged(self, message: Averaged) -> None:
+        message = self._with_absent(message)
         self.num_syncs += 1
         self.book.discarded_samples += message.discarded_samples
         self._taken_ms = message.taken_ms
@@ -389,6 +391,11 @@ class LocalCoordinator(Coordinator):
             self._complete()
         elif not self._options.meets:  # those that meet are dealt to once they have reported back
             self._deal_to_starved()
+
+    def _with_absent(self, message: Averaged) -> Averaged:
+        """Its global step holds the batches of late and lost ranks as well, which were not there to bring theirs."""
+        absent = set(range(self.plan.world_size)) - message.weights.keys() - set(message.excluded)
+        return replace(message, global_step=message.global_step + self.book.batches_of(absent)) if absent else message
 
     def _judge(self, message: Averaged) -> None:
         """Hold anchor and overshoot where they are while replicas drift apart."""

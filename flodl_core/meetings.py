@@ -29,7 +29,7 @@ class MeetingResult:
         epochs: Epochs that the average completes.
         excluded: Ranks that were left out.
         cost_ms: What averaging took, without waiting.
-        leader: The lowest rank that took part.
+        leader: The rank that speaks for all; see ``Tally``.
         stop: Sync: end after this round's step.
         has_grad: Sync: which parameters have a gradient on any rank.
     """
@@ -111,7 +111,7 @@ class ParameterMeeting:
             epochs=terms.epochs,
             excluded=terms.excluded,
             cost_ms=cost_ms,
-            leader=min(states),
+            leader=terms.leader,
         )
 
 
@@ -145,7 +145,7 @@ class GradientMeeting:
             epochs=(),
             excluded=terms.excluded,
             cost_ms=1e3 * (time.perf_counter() - start_s),
-            leader=min(states),
+            leader=terms.leader,
             stop=stop,
             has_grad=has_grad,
         )

@@ -77,7 +77,7 @@ class BatchesDone:
         lr: Learning rate of the first parameter group in the last batch.
         start_s: When the first of the batches began, on the host's monotonic clock.
         end_s: When the last of them ended.
-        num_syncs: Sync only, and only from the leading rank: averages since its last report, ...
+        num_syncs: Sync only: averages since its last report in which the rank led, ...
         sync_ms: ... and what they cost together.
         discarded_samples: Sync over an all-reduce only: those whose gradients were left out for not being finite.
         idle: What kept the rank from training since its last report.

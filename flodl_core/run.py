@@ -173,8 +173,14 @@ class Run:
         now_s = time.perf_counter()
         if job.is_sync:
             mediated = not job.meets and not job.is_single
-            is_progressive = job.options.progressive_dispatch
-            return SyncCoordinator(plan, mediated=mediated, is_progressive=is_progressive, start_s=now_s)
+            options = job.options
+            return SyncCoordinator(
+                plan,
+                mediated=mediated,
+                is_progressive=options.progressive_dispatch,
+                ratios=options.partition_ratios,
+                start_s=now_s,
+            )
         return LocalCoordinator(plan, job.options, start_s=now_s)
 
     def start(self) -> None:

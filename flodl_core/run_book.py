@@ -93,6 +93,10 @@ class RunBook:
         """Batches reported by all ranks."""
         return self._num_batches
 
+    def batches_of(self, ranks: Iterable[int]) -> int:
+        """Batches reported by these ranks."""
+        return sum(self._ranks[rank].num_batches for rank in ranks)
+
     def time_s(self, now_s: float) -> float:
         """``now_s`` as an event's time: seconds since the run began."""
         return now_s - self._start_s

@@ -6,6 +6,7 @@ A run on a single device is the same with nothing to average.
 """
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 from flodl_core.commands import ComputeAverage, Emit, StopMeetings
 from flodl_core.coordinator import Coordinator, RunPlan
@@ -21,6 +22,7 @@ from flodl_core.messages import (
     Update,
 )
 from flodl_core.run_book import STEP_WINDOW_S
+from flodl_core.sync_logic import round_sizes
 from flodl_core.tally import tally
 
 PLANS_AHEAD = 2
@@ -37,15 +39,25 @@ class SyncCoordinator(Coordinator):
         mediated: Whether gradients go through the coordinator (CPU backend).
         start_s: When the run starts.
         is_progressive: Whether an epoch is dealt a few rounds at a time; what is trained is the same.
+        ratios: Share of each rank in a round, or None for equal ones.
     """
 
-    def __init__(self, plan: RunPlan, *, mediated: bool, start_s: float, is_progressive: bool = False) -> None:
+    def __init__(
+        self,
+        plan: RunPlan,
+        *,
+        mediated: bool,
+        start_s: float,
+        is_progressive: bool = False,
+        ratios: Sequence[float] | None = None,
+    ) -> None:
         super().__init__(plan, start_s=start_s)
         self._mediated = mediated
         self._round_size = plan.batch_size * plan.world_size
         self._plan_size = ROUNDS_PER_PLAN * self._round_size if is_progressive else plan.epoch_size
         self._next_epoch, self._next_offset = 0, 0
-        self._dealt_rounds = 0
+        self._ratios = ratios
+        self._dealt_steps = 0
         self._dealt_samples = 0
         self._trained_samples = 0
         self._done: dict[int, int] = defaultdict(int)
@@ -79,7 +91,7 @@ class SyncCoordinator(Coordinator):
                 return
             plan = EpochPlan(epoch=self._next_epoch, offset=self._next_offset, size=size)
             self._dealt_samples += size
-            self._dealt_rounds += -(-size // self._round_size)
+            self._dealt_steps += self._steps(size)
             self._next_offset += size
             if self._next_offset == self.plan.epoch_size:
                 self._next_epoch, self._next_offset = self._next_epoch + 1, 0
@@ -92,8 +104,18 @@ class SyncCoordinator(Coordinator):
         size = min(self._plan_size, self.plan.epoch_size - self._next_offset)
         if self.plan.max_steps is None:
             return size
-        rounds_left = -(-self.plan.max_steps // self.plan.world_size) - self._dealt_rounds
+        steps_left = max(0, self.plan.max_steps - self._dealt_steps)
+        rounds_left = -(-steps_left // self._steps(self._round_size))
         return min(size, rounds_left * self._round_size)
+
+    def _steps(self, num_samples: int) -> int:
+        """Steps of all ranks in a stretch of rounds; a rank without samples in a round does not add one."""
+        num_full, rest = divmod(num_samples, self._round_size)
+        return num_full * self._steps_of_round(self._round_size) + self._steps_of_round(rest)
+
+    def _steps_of_round(self, num_samples: int) -> int:
+        sizes = round_sizes(num_samples, world_size=self.plan.world_size, ratios=self._ratios)
+        return sum(size > 0 for size in sizes)
 
     def _maybe_stop_at_limit(self) -> None:
         """Stop once all that the limit of steps allows is trained; an epoch that ended with it is reported first."""
@@ -147,7 +169,7 @@ class SyncCoordinator(Coordinator):
         if terms is None:
             self.callback_error = NonFiniteError("no rank has finite gradients: the training has diverged")
             self._stop("failed")
-            self._answer(round_=entries[0].round, payload=None, global_step=self.book.global_step, excluded=())
+            self._answer(round_=entries[0].round, payload=None, global_step=self.book.global_step)
             return
         self._is_computing = True
         self._out.append(ComputeAverage(round=entries[0].round, snapshots=snapshots, tally=terms))
@@ -160,10 +182,21 @@ class SyncCoordinator(Coordinator):
             payload=message.payload,
             global_step=message.global_step,
             excluded=message.excluded,
+            weights=message.weights,
         )
 
-    def _answer(self, *, round_: int, payload: object, global_step: int, excluded: tuple[int, ...]) -> None:
-        leader = min(self.members, default=0)
+    def _answer(
+        self,
+        *,
+        round_: int,
+        payload: object,
+        global_step: int,
+        excluded: tuple[int, ...] = (),
+        weights: Mapping[int, int] | None = None,
+    ) -> None:
+        # a rank without samples has nothing to report, and could not speak for all
+        able = {rank for rank, num_samples in (weights or {}).items() if num_samples > 0} & self.members
+        leader = min(able or self.members, default=0)
         for rank in sorted(self.members):
             self._send(
                 rank,
@@ -210,6 +243,10 @@ class SyncCoordinator(Coordinator):
 
     # The end
 
+    def _settle(self) -> None:
+        self._emit_syncs()
+        super()._settle()
+
     def _on_stop(self) -> None:
         self._out.append(StopMeetings())
         self._shut_down(hand_in=self.members)  # one would do, but whichever it is may be lost on the way
@@ -222,7 +259,7 @@ class SyncCoordinator(Coordinator):
 
     def _give_up_average(self) -> None:
         self._is_computing = False
-        self._answer(round_=self._last_round, payload=None, global_step=self.book.global_step, excluded=())
+        self._answer(round_=self._last_round, payload=None, global_step=self.book.global_step)
 
     def _on_lost(self, rank: int) -> None:
         self._snapshots.pop(rank, None)

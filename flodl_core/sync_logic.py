@@ -34,6 +34,20 @@ class SyncBatch:
     is_last: bool
 
 
+def round_sizes(num_samples: int, *, world_size: int, ratios: Sequence[float] | None) -> tuple[int, ...]:
+    """Split the samples of a round.
+
+    Args:
+        num_samples: Samples of the round, at least 0.
+        world_size: Number of ranks.
+        ratios: Share of each rank, shape (world_size,), or None for equal ones.
+
+    Returns:
+        Samples by rank, shape (world_size,).
+    """
+    return equal_sizes(world_size, num_samples) if ratios is None else ratio_to_sizes(ratios, num_samples)
+
+
 class SyncLogic:
     """Owned by one worker.
 
@@ -87,9 +101,7 @@ class SyncLogic:
         return self._batch(plan, self._done)
 
     def _split(self, num_samples: int) -> tuple[int, ...]:
-        if self._ratios is None:
-            return equal_sizes(self._world_size, num_samples)
-        return ratio_to_sizes(self._ratios, num_samples)
+        return round_sizes(num_samples, world_size=self._world_size, ratios=self._ratios)
 
     @property
     def full_size(self) -> int:

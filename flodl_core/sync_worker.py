@@ -80,14 +80,13 @@ class SyncWorker(Worker):
             self._logic.handle(message)
 
     def _send_report(self, loss_sum: float, scalars: Scalars) -> None:
-        num_syncs, sync_ms = (self._num_syncs, self._sync_ms) if self._is_leader else (0, 0.0)
         self.send(
             self.ledger.report(
                 loss_sum=loss_sum,
                 scalars=scalars,
                 lr=self.trainer.lr.current,
-                num_syncs=num_syncs,
-                sync_ms=sync_ms,
+                num_syncs=self._num_syncs,
+                sync_ms=self._sync_ms,
                 discarded_samples=self._discarded,
                 idle=self.trainer.idle.take(),
             )
@@ -148,9 +147,10 @@ class SyncWorker(Worker):
     def _conclude(self, batch: SyncBatch, verdict: _Verdict) -> None:
         self._is_leader = verdict.leader == self.seat.rank
         if not self.job.is_single:
-            self._num_syncs += 1
-            self._sync_ms += verdict.cost_ms
             self.trainer.num_updates += 1
+            if self._is_leader:
+                self._num_syncs += 1
+                self._sync_ms += verdict.cost_ms
         self._logic.stepped(stop=verdict.stop)
         if verdict.is_excluded and self.job.meets:  # through the CPU, the coordinator has counted them
             self._discarded += batch.size

@@ -32,6 +32,11 @@ class Tally:
     epochs: tuple[int, ...]
     most_work: int
 
+    @property
+    def leader(self) -> int:
+        """The rank that speaks for all in sync: the lowest that has something to report."""
+        return min(self.weights)
+
 
 def tally(entries: Collection[Entry], *, epochs: Sequence[int], epoch_size: int) -> Tally | None:
     """Settle the terms of an average.

@@ -18,7 +18,7 @@ class Meeting:
         round: The round that it closed.
         epochs: Epochs that the average completes.
         cost_ms: What averaging took.
-        leader: The lowest rank that took part.
+        leader: The rank that speaks for all; see ``Tally``.
         stop: Sync: end after this round's step.
     """
 
@@ -132,7 +132,7 @@ class VirtualRendezvous:
     ) -> None:
         if self._post is not None:
             self._post(averaged(round_, terms, cost_ms=self._average_ms, wait_ms=waited_ms))
-        meeting = Meeting(round=round_, epochs=terms.epochs, cost_ms=self._average_ms, leader=min(guests), stop=stop)
+        meeting = Meeting(round=round_, epochs=terms.epochs, cost_ms=self._average_ms, leader=terms.leader, stop=stop)
         for guest in self._in_any_order(guests.values()):
             guest.met(meeting)
 

@@ -66,7 +66,11 @@ class Simulation:
         if self.is_sync:
             options = self.spec.options
             return SyncCoordinator(
-                plan, mediated=not options.meets, is_progressive=options.progressive_dispatch, start_s=0.0
+                plan,
+                mediated=not options.meets,
+                is_progressive=options.progressive_dispatch,
+                ratios=options.partition_ratios,
+                start_s=0.0,
             )
         return LocalCoordinator(plan, self.spec.options, start_s=0.0)
 

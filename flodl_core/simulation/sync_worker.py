@@ -63,10 +63,10 @@ class VirtualSyncWorker(VirtualWorker):
                     self._compute(action)
 
     def report(self) -> None:
-        """See ``VirtualWorker``; the leader also says what averaging cost."""
-        num_syncs, sync_ms = (self._num_syncs, self._sync_ms) if self._is_leader else (0, 0.0)
+        """See ``VirtualWorker``; with what the averages cost in which the rank led."""
+        message = self.ledger.report(loss_sum=0.0, scalars={}, lr=0.1, num_syncs=self._num_syncs, sync_ms=self._sync_ms)
         self._num_syncs, self._sync_ms = 0, 0.0
-        self.send(self.ledger.report(loss_sum=0.0, scalars={}, lr=0.1, num_syncs=num_syncs, sync_ms=sync_ms))
+        self.send(message)
 
     def _compute(self, batch: SyncBatch) -> None:
         self.flush_before(round_=0, epoch=batch.epoch, is_urgent=False)
@@ -113,7 +113,7 @@ class VirtualSyncWorker(VirtualWorker):
         if batch.size > 0:
             self._record(batch)
         self._is_leader = leader == self.rank
-        if self.run.spec.world_size > 1:
+        if self._is_leader and self.run.spec.world_size > 1:
             self._num_syncs += 1
             self._sync_ms += cost_ms
         self.logic.stepped(stop=stop)

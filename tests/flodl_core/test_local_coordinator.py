@@ -8,7 +8,7 @@ import pytest
 
 from flodl_core.commands import CloseMeetings, ComputeAverage, Emit
 from flodl_core.errors import NonFiniteError
-from flodl_core.events import AnchorChanged, RunStarted, SnapshotLate, Throttled
+from flodl_core.events import AnchorChanged, RunStarted, SnapshotLate, SyncEvent, Throttled
 from flodl_core.local_options import LocalOptions
 from flodl_core.messages import (
     OpenRound,
@@ -214,6 +214,17 @@ def test_round_goes_on_without_a_snapshot_that_is_late() -> None:
     assert commands[:-1] == [Emit(event=late)]
     assert computation(commands).tally.weights == {0: 16}
     assert driver.coordinator.next_deadline_s is None
+
+
+def test_global_step_of_an_average_holds_the_batches_of_a_rank_that_was_late() -> None:
+    driver = collecting()
+    driver.handle(both_snapshots()[0])
+    command = computation(driver.tick(NOW_S + 10.0))
+    assert command.tally.global_step == 2
+    commands = driver.handle(answer(command), now_s=NOW_S + 10.0)
+    (event,) = [event for event in events(commands) if isinstance(event, SyncEvent)]
+    assert event.global_step == 4
+    assert sends(commands) == [update(0, 0, global_step=4)]
 
 
 def test_late_snapshot_is_answered_without_an_average() -> None:

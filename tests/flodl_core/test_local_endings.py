@@ -58,8 +58,8 @@ def test_death_between_request_and_snapshot_does_not_hold_up_the_others() -> Non
     command = computation(commands)
     assert command.tally.weights == {0: 16}
     assert driver.handle(answer(command)) == [
-        sync_event(global_step=2, weights={0: 16}),
-        update(0, 0, global_step=2),
+        sync_event(global_step=4, weights={0: 16}),
+        update(0, 0, global_step=4),
         shutdown(0, hand_in=True),
         CloseMeetings(),
     ]

@@ -6,7 +6,7 @@ from flodl_core.commands import Command, ComputeAverage, Emit, EpochReady, StopM
 from flodl_core.coordinator import RunPlan
 from flodl_core.errors import NonFiniteError
 from flodl_core.events import EpochEnded, RunStarted, StepWindow, SyncEvent, WorkerLost
-from flodl_core.messages import FINAL_ROUND, CallbackFailed, Snapshot, StopRequested, ToCoordinator, Update
+from flodl_core.messages import FINAL_ROUND, CallbackFailed, Snapshot, StartEpoch, StopRequested, ToCoordinator, Update
 from flodl_core.run_book import STEP_WINDOW_S
 from flodl_core.sync_coordinator import ROUNDS_PER_PLAN, SyncCoordinator
 from flodl_core.tally import Tally
@@ -45,6 +45,7 @@ class Driver:
         is_progressive: bool = False,
         max_steps: int | None = None,
         max_time_s: float | None = None,
+        ratios: tuple[float, ...] | None = None,
     ) -> None:
         plan = RunPlan(
             devices=tuple(f"cpu{rank}" for rank in range(world_size)),
@@ -54,7 +55,9 @@ class Driver:
             max_steps=max_steps,
             max_time_s=max_time_s,
         )
-        self.coordinator = SyncCoordinator(plan, mediated=mediated, is_progressive=is_progressive, start_s=0.0)
+        self.coordinator = SyncCoordinator(
+            plan, mediated=mediated, is_progressive=is_progressive, ratios=ratios, start_s=0.0
+        )
         self.all = self.coordinator.start()
 
     def deadline_s(self) -> float | None:
@@ -123,6 +126,24 @@ def test_limit_of_steps_ends_the_run_with_the_round_that_reaches_it(max_steps: i
     assert not driver.coordinator.is_stopping
     commands = driver.handle(report(0, 1, epoch=1), report(1, 1, epoch=1))
     assert commands[:3] == [StopMeetings(), *[shutdown(rank, hand_in=True) for rank in (0, 1)]]
+
+
+@pytest.mark.parametrize(
+    ("epoch_size", "ratios", "max_steps", "dealt"),
+    [
+        pytest.param(1, None, 3, [1, 1, 1], id="epochs of a sample"),
+        pytest.param(2 * BATCH_SIZE + 1, None, 4, [17, 16], id="last round of a sample"),
+        pytest.param(8 * BATCH_SIZE, (1.0, 1000.0), 3, [3 * 16], id="a rank whose share is nothing"),
+    ],
+)
+def test_limit_of_steps_counts_no_step_of_a_rank_without_samples(
+    epoch_size: int, ratios: tuple[float, ...] | None, max_steps: int, dealt: list[int]
+) -> None:
+    driver = Driver(mediated=False, epoch_size=epoch_size, num_epochs=9, max_steps=max_steps, ratios=ratios)
+    for epoch in range(len(dealt)):
+        driver.handle(report(0, epoch=epoch, num_samples=epoch_size), averaged(epoch, epochs=(epoch,)))
+    plans = [send.message.plan for send in sends(driver.all) if send.rank == 0 and isinstance(send.message, StartEpoch)]
+    assert [plan.size for plan in plans] == dealt
 
 
 def test_epoch_that_ends_at_the_limit_of_steps_is_reported_first() -> None:
@@ -255,6 +276,12 @@ def test_fast_ranks_next_gradient_waits_for_the_others() -> None:
     assert computation(driver.handle(second)).round == 1
 
 
+def test_rank_without_samples_does_not_lead() -> None:
+    driver = Driver(mediated=True)
+    command = computation(driver.handle(snapshot(0, num_samples=0, total_batches=0), snapshot(1)))
+    assert driver.handle(answer(command)) == [_update(rank, global_step=1, leader=1) for rank in (0, 1)]
+
+
 def test_gradient_that_is_not_finite_is_left_out_and_its_rank_told_so() -> None:
     driver = Driver(mediated=True)
     command = computation(driver.handle(*_gradients(sick=(1,))))
@@ -311,6 +338,14 @@ def test_stopped_run_gives_the_leaders_replica() -> None:
     final = computation(driver.handle(exiting(1)))
     assert final.tally.weights == {0: 8}
     assert driver.handle(answer(final)) == run_ended("cancelled", global_step=2)
+
+
+def test_averages_of_a_stopped_run_are_told_before_it_ends() -> None:
+    driver = Driver(mediated=False)
+    now_s = STEP_WINDOW_S / 2
+    driver.handle(StopRequested(), report(0, num_syncs=1, sync_ms=2.0), report(1), exiting(0), now_s=now_s)
+    told = [event for event in events(driver.handle(exiting(1), now_s=now_s)) if isinstance(event, SyncEvent)]
+    assert [(event.num_syncs, event.duration_ms) for event in told] == [(1, 2.0)]
 
 
 def test_stopped_run_that_loses_its_leader_gives_a_survivors_replica() -> None:

@@ -85,6 +85,11 @@ def test_integer_buffers_come_from_the_lowest_of_those_that_trained_most() -> No
     assert _tally(entry(0, num_samples=3), entry(1, num_samples=7), entry(2, num_samples=7)).most_work == 1
 
 
+def test_lowest_rank_with_samples_leads() -> None:
+    assert _tally(entry(0, num_samples=0), entry(1), entry(2)).leader == 1
+    assert _tally(entry(0, is_finite=False), entry(1, num_samples=0), entry(2, num_samples=0)).leader == 1
+
+
 @st.composite
 def _entries(draw: st.DrawFn) -> list[Entry]:
     return [
