@@ -191,11 +191,15 @@ def _wide_like(tensor: Tensor) -> Tensor:
 
 def _weighted_sum(tensors: Sequence[Tensor], shares: Sequence[float], out: Tensor) -> None:
     """``out`` may be the first of the tensors."""
-    if out is not tensors[0]:
-        out.copy_(tensors[0])
-    if len(tensors) == 1:
-        return
-    out.mul_(shares[0])
+    first = tensors[0]
+    if len(tensors) > 1 and first.dtype == out.dtype:
+        torch.mul(first, shares[0], out=out)
+    else:
+        if out is not first:
+            out.copy_(first)
+        if len(tensors) == 1:
+            return
+        out.mul_(shares[0])  # once it is wide: not in a short type of the replica's
     for tensor, share in zip(tensors[1:], shares[1:], strict=True):
         out.add_(tensor, alpha=share)
 
