@@ -1,5 +1,6 @@
 """``Ddp.builder``: a run, described step by step and checked at each."""
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
@@ -8,14 +9,16 @@ import torch
 from flodl_core.arguments import (
     check_amp,
     check_callable,
-    check_device,
+    check_devices,
     check_flag,
     check_ratios,
+    check_text,
     real_number,
     whole_number,
 )
 from flodl_core.data import Batch
 from flodl_core.devices import WorkerSpec, resolve_device
+from flodl_core.display_text import value_text
 from flodl_core.errors import ConfigError
 from flodl_core.handle import DdpHandle
 from flodl_core.job import (
@@ -35,6 +38,7 @@ from flodl_core.settings import Settings
 from flodl_core.timeline import Timeline
 
 MAX_ACCUMULATION = 1 << 16
+MAX_SPEED_RATIO = 1e6
 
 
 class DdpBuilder:
@@ -119,11 +123,7 @@ class DdpBuilder:
 
     def devices(self, devices: Iterable[str | WorkerSpec | torch.device]) -> Self:
         """One worker for each: ``"cpu"``, ``"cuda:1"``, ``"cpu@2.5"`` or ``WorkerSpec``. Default: every CUDA device."""
-        if isinstance(devices, str | WorkerSpec | torch.device):
-            devices = [devices]
-        specs = tuple(check_device(device) for device in devices)
-        if not specs:
-            raise ConfigError("devices must name at least one device")
+        specs = check_devices(devices)
         for spec in specs:
             resolve_device(spec)
         self._settings.specs = specs
@@ -131,10 +131,11 @@ class DdpBuilder:
 
     def workers(self, kind: str) -> Self:
         """What a worker is: ``thread``, of this process."""
+        kind = check_text("workers", kind)
         if kind in ("process", "ray", "auto"):
             raise ConfigError(f"workers({kind!r}) is not built yet: use thread")
         if kind != "thread":
-            raise ConfigError(f"workers must be thread, not {kind!r}")
+            raise ConfigError(f"workers must be thread, not {value_text(kind)}")
         return self
 
     def policy(self, policy: ApplyPolicy | str) -> Self:
@@ -210,12 +211,12 @@ class DdpBuilder:
         return self
 
     def speed_hint(self, slow_rank: int, ratio: float) -> Self:
-        """Plan the first round as if every other worker were ``ratio`` times as fast as ``slow_rank``.
+        """Plan the first round as if every other worker were ``ratio`` (1 to a million) times as fast as ``slow_rank``.
 
         Without a hint the first round is planned when each worker has been measured. Measurements replace the hint.
         """
         rank = whole_number("slow_rank", slow_rank, least=0)
-        self._settings.speed_hint = (rank, real_number("ratio", ratio, least=1.0))
+        self._settings.speed_hint = (rank, real_number("ratio", ratio, least=1.0, most=MAX_SPEED_RATIO))
         return self
 
     def snapshot_timeout_s(self, snapshot_timeout_s: float) -> Self:
@@ -275,10 +276,11 @@ class DdpBuilder:
 
     def on_worker_failure(self, on_worker_failure: str) -> Self:
         """A worker that raises or hangs: ``stop`` the run and return the average of the others."""
-        if on_worker_failure in ("continue", "restart"):
-            raise ConfigError(f"on_worker_failure({on_worker_failure!r}) is not built yet: use stop")
-        if on_worker_failure != "stop":
-            raise ConfigError(f"on_worker_failure must be stop, not {on_worker_failure!r}")
+        reaction = check_text("on_worker_failure", on_worker_failure)
+        if reaction in ("continue", "restart"):
+            raise ConfigError(f"on_worker_failure({reaction!r}) is not built yet: use stop")
+        if reaction != "stop":
+            raise ConfigError(f"on_worker_failure must be stop, not {value_text(reaction)}")
         return self
 
     # Callbacks
@@ -389,11 +391,19 @@ def _apply(builder: DdpBuilder, name: str, value: Any) -> None:
     method = getattr(builder, name)
     takes_several = name in ("outer_optimizer", "speed_hint")
     if takes_several and isinstance(value, dict):
-        method(**value)
-    elif takes_several and isinstance(value, tuple):
-        method(*value)
+        _call(method, **value)
+    elif takes_several and isinstance(value, tuple | list):
+        _call(method, *value)
     elif name == "no_divergence_guard":
         if check_flag(name, value):
             method()
     else:
-        method(value)
+        _call(method, value)
+
+
+def _call(method: Callable[..., DdpBuilder], *values: Any, **named: Any) -> None:
+    try:
+        inspect.signature(method).bind(*values, **named)
+    except TypeError as error:
+        raise ConfigError(f"the option {method.__name__}: {error}") from None
+    method(*values, **named)

@@ -1,12 +1,14 @@
 """Which devices a run uses, and the few places where a kind of device matters."""
 
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
+from typing import Any
 
 import torch
 
+from flodl_core.display_text import value_text
 from flodl_core.errors import ConfigError
 from flodl_core.policies import AverageBackend
 
@@ -27,8 +29,12 @@ class WorkerSpec:
     slowdown: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.slowdown) and 1.0 <= self.slowdown <= MAX_SLOWDOWN):
-            raise ConfigError(f"slowdown must be from 1 to {MAX_SLOWDOWN:g}, not {self.slowdown!r}")
+        if not isinstance(self.device, str):
+            raise ConfigError(f"a worker's device must be a string such as cpu, not {value_text(self.device)}")
+        slowdown: Any = self.slowdown
+        is_number = isinstance(slowdown, Real) and not isinstance(slowdown, bool)
+        if not (is_number and 1.0 <= slowdown <= MAX_SLOWDOWN):  # not of NaN either
+            raise ConfigError(f"slowdown must be from 1 to {MAX_SLOWDOWN:g}, not {value_text(slowdown)}")
 
     def __str__(self) -> str:
         return self.device if self.slowdown == 1.0 else f"{self.device}@{self.slowdown:g}"

@@ -1,6 +1,9 @@
-"""Numbers as a person reads them."""
+"""Numbers as a person reads them, and values that were refused."""
 
 import math
+
+MOST_SHOWN = 60
+"""Characters of a refused value that are shown."""
 
 
 def duration_text(seconds: float) -> str:
@@ -37,3 +40,11 @@ def percent_text(share: float) -> str:
     """A share as a percentage: ``97.1 %``; a trace is told apart from nothing."""
     percent = 100 * share
     return "< 0.1 %" if 0 < percent < 0.05 else f"{percent:.1f} %"
+
+
+def value_text(value: object) -> str:
+    """A value as an error shows it, in Python's notation: of a long one the beginning."""
+    if isinstance(value, int) and value.bit_length() > 4 * MOST_SHOWN:
+        return f"one of {value.bit_length():,} bits"  # Python refuses to print the longest
+    text = repr(value)
+    return text if len(text) <= MOST_SHOWN else text[:MOST_SHOWN] + "..."

@@ -42,6 +42,9 @@ def ratio_to_sizes(ratios: Sequence[float], total: int) -> tuple[int, ...]:
     if not all(math.isfinite(ratio) and ratio >= 0 for ratio in ratios):
         raise ValueError(f"ratios must be finite and at least 0, not {list(ratios)}")
     ratio_sum = sum(ratios)
+    if math.isinf(ratio_sum):  # of finite ones: each by itself is fine
+        ratios = [ratio / max(ratios) for ratio in ratios]
+        ratio_sum = sum(ratios)
     if ratio_sum == 0:
         return equal_sizes(len(ratios), total)
     sizes = [math.floor(total * (ratio / ratio_sum)) for ratio in ratios]

@@ -3,6 +3,7 @@
 from enum import StrEnum
 from typing import TypeVar
 
+from flodl_core.display_text import value_text
 from flodl_core.errors import ConfigError
 
 
@@ -49,4 +50,4 @@ def parse_choice(kind: type[_E], value: str, *, what: str) -> _E:
     try:
         return kind(value)
     except ValueError:
-        raise ConfigError(f"{what} must be one of {', '.join(kind)}, not {value!r}") from None
+        raise ConfigError(f"{what} must be one of {', '.join(kind)}, not {value_text(value)}") from None

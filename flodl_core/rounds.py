@@ -14,6 +14,9 @@ _SLACK = 0.3
 
 _GRID_SIZE = 25
 
+_MOST_WHOLE = 1000
+"""Whole batches that are tried; of more, the waste differs by less than one batch in so many."""
+
 NO_COUNT = 1 << 62
 """A count that no window reaches: for rounds that go by their deadline alone."""
 
@@ -54,7 +57,9 @@ def choose_deadline_ms(ms_per_batch: Sequence[float], *, anchor: int, average_ms
 
 def _candidates(slowest_ms: float, anchor: int) -> NDArray[np.float64]:
     low, high = (1 - _SLACK) * anchor, (1 + _SLACK) * anchor
-    whole = np.arange(np.ceil(low), np.floor(high) + 1)
+    first, last = np.ceil(low), np.floor(high)
+    num_whole = min(_MOST_WHOLE, int(last - first) + 1)
+    whole = np.round(np.linspace(first, last, num_whole))
     return slowest_ms * np.concatenate((whole, np.linspace(low, high, _GRID_SIZE)))
 
 

@@ -18,10 +18,12 @@ so.
 import abc
 import bisect
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from flodl_core.arguments import check_callable, real_number, whole_number
+from flodl_core.display_text import value_text
+from flodl_core.errors import ConfigError
 from flodl_core.learning_rate import Schedule
 from flodl_core.rounding import round_half_away
 
@@ -104,6 +106,8 @@ class MultiStepLR(_Scheduler):
     base: float = 1.0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.milestones, Iterable):
+            raise ConfigError(f"milestones must be integers in a list, not {value_text(self.milestones)}")
         ascending = tuple(sorted(whole_number("a milestone", milestone, least=0) for milestone in self.milestones))
         object.__setattr__(self, "milestones", ascending)  # a list stays its owner's to change
         real_number("gamma", self.gamma, least=0.0)

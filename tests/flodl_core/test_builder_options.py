@@ -65,7 +65,7 @@ def logged(
         ("partition_ratios", ([],), r"partition_ratios must be numbers above 0, one for each worker, not \[\]"),
         ("partition_ratios", ([1, 0],), "each of partition_ratios must be a finite number above 0, not 0"),
         ("speed_hint", (-1, 2.0), "slow_rank must be an integer at least 0, not -1"),
-        ("speed_hint", (0, 0.5), "ratio must be a finite number at least 1, not 0.5"),
+        ("speed_hint", (0, 0.5), r"ratio must be a finite number at least 1 and at most 1e\+06, not 0.5"),
         ("outer_optimizer", (0,), "outer lr must be a finite number above 0, not 0"),
         ("outer_optimizer", (1, 1.0), "the outer momentum must be from 0 to below 1, not 1.0"),
         ("outer_optimizer", (1, 0.0), "nesterov needs an outer momentum above 0"),
