@@ -3,17 +3,24 @@
 import os
 from dataclasses import replace
 
-from hypothesis import example, given, settings
+import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flodl_core.local_options import LocalOptions
 from flodl_core.simulation import Death, Moment, SimulationSpec
 from tests.flodl_core.simulation.laws import check_completed, check_run
 from tests.flodl_core.simulation.recording import Recording
-from tests.flodl_core.simulation.specs import deaths, drifts, plain_time_s, specs
+from tests.flodl_core.simulation.specs import DRIFTS, cancelled_run, deadly_run, limited_run, runs, whole_run
 
 NUM_RUNS = int(os.environ.get("FLODL_RANDOM_RUNS", "2000"))
 """In all, over the properties of this file."""
+
+
+def share_of_runs(share: float) -> settings:
+    """That share of the examples; a machine that is slow to draw them is not a failure."""
+    return settings(max_examples=round(share * NUM_RUNS), suppress_health_check=[HealthCheck.too_slow])
+
 
 ONE_BATCH_EACH = SimulationSpec(
     batch_ms=(1.0, 1.0),
@@ -26,38 +33,31 @@ ONE_BATCH_EACH = SimulationSpec(
 )
 
 
-@settings(max_examples=NUM_RUNS // 2)
-@given(spec=specs(), drift=drifts())
+@share_of_runs(1 / 2)
+@given(spec=runs(whole_run), drift=st.sampled_from(DRIFTS))
 def test_every_run_comes_to_its_end_with_each_sample_trained_once(spec: SimulationSpec, drift: float) -> None:
     check_completed(Recording(spec, drift=drift).run())
 
 
-@settings(max_examples=NUM_RUNS // 8)
-@given(spec=specs(), share=st.floats(0, 1.2))
-def test_every_cancelled_run_ends(spec: SimulationSpec, share: float) -> None:
-    check_run(Recording(replace(spec, cancel_at_s=share * plain_time_s(spec))).run())
-
-
-@settings(max_examples=NUM_RUNS // 8)
-@given(spec=specs(), share=st.floats(0.01, 1.2), steps=st.integers(1, 100))
-def test_every_run_with_limits_ends_at_them(spec: SimulationSpec, share: float, steps: int) -> None:
-    check_run(Recording(replace(spec, max_steps=steps)).run())
-    check_run(Recording(replace(spec, max_time_s=share * plain_time_s(spec))).run())
-
-
-@settings(max_examples=NUM_RUNS // 4)
-@given(data=st.data(), spec=specs(), share=st.none() | st.floats(0, 1.2), steps=st.none() | st.integers(1, 100))
-def test_every_run_that_loses_workers_ends(
-    data: st.DataObject, spec: SimulationSpec, share: float | None, steps: int | None
-) -> None:
-    cancel_at_s = None if share is None else share * plain_time_s(spec)
-    spec = replace(spec, deaths=data.draw(deaths(spec)), cancel_at_s=cancel_at_s, max_steps=steps)
+@share_of_runs(1 / 8)
+@given(spec=runs(cancelled_run))
+def test_every_cancelled_run_ends(spec: SimulationSpec) -> None:
     check_run(Recording(spec).run())
 
 
-@example(at=3)
-@given(at=st.integers(0, 20))
-@settings(max_examples=20)
+@share_of_runs(1 / 8)
+@given(spec=runs(limited_run))
+def test_every_run_with_limits_ends_at_them(spec: SimulationSpec) -> None:
+    check_run(Recording(spec).run())
+
+
+@share_of_runs(1 / 4)
+@given(spec=runs(deadly_run))
+def test_every_run_that_loses_workers_ends(spec: SimulationSpec) -> None:
+    check_run(Recording(spec).run())
+
+
+@pytest.mark.parametrize("at", range(8))
 def test_worker_that_dies_taking_the_last_average_takes_nothing_with_it(at: int) -> None:
     death = Death(rank=0, moment=Moment.UPDATE, at=at)
     check_run(Recording(replace(ONE_BATCH_EACH, deaths=(death,))).run())

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from flodl_core.commands import Finish
@@ -32,25 +32,35 @@ class TrainedBatch:
     end_s: float
 
 
+RISES = 0.7
+"""Share of averages at which the drift is larger than at the one before."""
+
+
 class DriftingSimulation(Simulation):
-    """Replicas drift apart by random amounts, so that the convergence guard has something to judge.
+    """Replicas drift apart, mostly more and more, so that the convergence guard has something to judge.
 
     Args:
         spec: The run.
         observer: Who is told.
-        drift: The largest divergence of a rank at an average; 0 leaves all at 0.
+        drift: About the largest divergence of a rank at an average; 0 leaves all at 0.
     """
 
     def __init__(self, spec: SimulationSpec, observer: Observer, *, drift: float) -> None:
         self._drift = drift
         self._drifts = random.Random(f"drift of {spec.seed}")
+        self._largest = drift / 10
         super().__init__(spec, observer)
 
     def _receive(self, message: ToCoordinator) -> None:
         if self._drift > 0 and isinstance(message, Averaged) and not self.is_sync:
-            divergence = {rank: self._drift * self._drifts.random() for rank in sorted(message.weights)}
-            message = replace(message, divergence=divergence)
+            message = replace(message, divergence=self._next_divergence(sorted(message.weights)))
         super()._receive(message)
+
+    def _next_divergence(self, ranks: Sequence[int]) -> dict[int, float]:
+        draw = self._drifts.random
+        self._largest = 1.3 * self._largest if draw() < RISES else self._drift * draw()
+        divergence = {rank: self._largest * draw() for rank in ranks}
+        return divergence | {self._drifts.choice(ranks): self._largest}
 
 
 class Recording(Observer):
