@@ -48,6 +48,10 @@ def round_sizes(num_samples: int, *, world_size: int, ratios: Sequence[float] | 
     return equal_sizes(world_size, num_samples) if ratios is None else ratio_to_sizes(ratios, num_samples)
 
 
+def _num_active(sizes: Sequence[int]) -> int:
+    return sum(size > 0 for size in sizes)
+
+
 class SyncLogic:
     """Owned by one worker.
 
@@ -69,6 +73,7 @@ class SyncLogic:
         self._round_size = world_size * batch_size
         self._full_sizes = self._split(self._round_size)
         self._full_before = sum(self._full_sizes[:rank])
+        self._full_active = _num_active(self._full_sizes)
         self._queue: deque[EpochPlan] = deque()
         self._done = 0
         self._round = 0
@@ -109,6 +114,11 @@ class SyncLogic:
         return self._full_sizes[self._rank]
 
     @property
+    def slice_left(self) -> int:
+        """Samples of this rank from the current batch on that lie side by side; 0 where others' lie between."""
+        return self._queue[0].size - self._done if self._world_size == 1 else 0
+
+    @property
     def next_batch(self) -> SyncBatch | None:
         """The batch after the current one, for reading ahead; None where it is of another epoch or not dealt yet."""
         after = self._done + self._round_size
@@ -119,16 +129,12 @@ class SyncLogic:
         is_dealt = len(self._queue) > 1 and self._queue[1].epoch == self._queue[0].epoch
         return self._batch(self._queue[1], 0) if is_dealt else None
 
-    def _sizes(self, plan: EpochPlan, done: int) -> tuple[int, ...]:
-        left = plan.size - done
-        return self._full_sizes if left >= self._round_size else self._split(left)
-
     def _batch(self, plan: EpochPlan, done: int) -> SyncBatch:
         start = plan.offset + done
         if plan.size - done >= self._round_size:
             before, size = self._full_before, self._full_sizes[self._rank]
         else:
-            sizes = self._sizes(plan, done)
+            sizes = self._split(plan.size - done)
             before, size = sum(sizes[: self._rank]), sizes[self._rank]
         return SyncBatch(
             round=self._round,
@@ -140,7 +146,8 @@ class SyncLogic:
 
     def active_ranks(self) -> int:
         """How many ranks have samples in the current round: what it adds to the global step."""
-        return sum(size > 0 for size in self._sizes(self._queue[0], self._done))
+        left = self._queue[0].size - self._done
+        return self._full_active if left >= self._round_size else _num_active(self._split(left))
 
     def stepped(self, *, stop: bool) -> None:
         """The round's step has been taken.

@@ -105,7 +105,11 @@ class SyncWorker(Worker):
         start_s = time.perf_counter()
         if batch.size > 0:
             start_s = self.trainer.compute(
-                epoch=batch.epoch, offset=batch.offset, size=batch.size, read_ahead=self._read_ahead
+                epoch=batch.epoch,
+                offset=batch.offset,
+                size=batch.size,
+                following=max(0, self._logic.slice_left - batch.size),
+                read_ahead=self._read_ahead,
             )
         if self.job.is_single:
             verdict, compute_ms, step_start_s = ALONE, 0.0, start_s
