@@ -145,7 +145,8 @@ class Coordinator(abc.ABC):
     @property
     def next_deadline_s(self) -> float | None:
         """When ``tick`` has something to do, or None."""
-        deadlines = [self._policy_deadline_s, None if self.is_stopping else self._ends_s]
+        is_ending = self.is_stopping or self._is_shut_down
+        deadlines = [self._policy_deadline_s, None if is_ending else self._ends_s]
         return min((deadline_s for deadline_s in deadlines if deadline_s is not None), default=None)
 
     @property

@@ -165,6 +165,14 @@ def test_limit_of_time_ends_the_run_as_completed() -> None:
     assert driver.coordinator.finished.status == "completed"
 
 
+def test_limit_of_time_that_passes_while_the_workers_end_changes_nothing() -> None:
+    driver = Driver(mediated=False, max_time_s=60.0)
+    commands = driver.handle(report(0, 2), report(1, 2), averaged(1, epochs=(0,)))
+    assert sends(commands) == [shutdown(rank, hand_in=False) for rank in (0, 1)]
+    assert driver.deadline_s() is None, "there would be nothing to do, over and over"
+    assert driver.coordinator.tick(60.0) == []
+
+
 def test_run_of_one_epoch_starts_one() -> None:
     assert len(sends(Driver(mediated=False).all)) == 2
 
