@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, Optimizer
 
-from flodl_core import ApplyPolicy, AverageBackend, WorkerSpec
+from flodl_core import ApplyPolicy, AverageBackend, DdpBuilder, WorkerSpec
 from tests.flodl_core.law_checks import check_accounts, param_names_of
 from tests.flodl_core.replay import Retrained, Walk
 from tests.flodl_core.training import (
@@ -90,6 +90,7 @@ def run_watched(
     optim_factory: Callable[[Any], Optimizer] = plain,
     hold: int = 0,
     poison: Callable[[int, int], bool] = lambda rank, batch: False,
+    tune: Callable[[DdpBuilder], object] = lambda builder: None,
 ) -> Replayable:
     """Three unlike workers over two epochs; ``hold``: batches that go by before each average begins."""
     samples = wide_samples(EPOCH_SIZE)
@@ -105,7 +106,7 @@ def run_watched(
         batch_size=BATCH_SIZE,
         num_epochs=2,
     )
-    builder.anchor(2).seed(SEED)
+    tune(builder.anchor(2).seed(SEED))
     with witness.averaging_held(num_batches=hold, epoch_size=EPOCH_SIZE, batch_size=BATCH_SIZE):
         outcome = witness.watch(builder)
     return Replayable(outcome=outcome, witness=witness, samples=samples, optim_factory=optim_factory)
