@@ -22,6 +22,8 @@ Here are those of data and rounds; those of deaths are in ``test_traps_deaths.py
 """
 
 import itertools
+import re
+from pathlib import Path
 
 import pytest
 from torch import Tensor, nn
@@ -250,3 +252,14 @@ def test_threads_without_data_wait_while_another_trains(
     assert outcome.handle.status == "completed"
     assert log.samples == {(epoch, 0): 1 for epoch in range(3)}
     assert log.begun == {rank: [0, 1, 2] for rank in range(3)}
+
+
+# The index above
+
+
+def test_index_names_tests_that_exist() -> None:
+    folder = Path(__file__).parent
+    entries = re.findall(r"``(test_\w+\.py)``,\s+``(test_\w+)``", __doc__ or "")
+    assert len(entries) == 9
+    for file, name in entries:
+        assert f"def {name}(" in (folder / file).read_text(), f"{file} has no {name}"
