@@ -1,7 +1,8 @@
 """Ways in which a run might come to a standstill, each forced to come about: the run must end, and hold its laws.
 
-Here are those of data and rounds; those of deaths are in ``test_traps_deaths.py``, those of commands that cross in
-``test_traps_commands.py``. For the state machines alone, message by message:
+Here are those of data and rounds; those of deaths are in ``test_traps_deaths.py``, those of stops in
+``test_traps_stops.py``, that of two exchanges at once in ``test_traps_exchanges.py``. For the state machines alone,
+message by message:
 
 - a chunk that ends while an average starts: ``test_local_coordinator.py``,
   ``test_rank_that_finishes_its_chunk_while_an_average_is_under_way_gets_the_next``

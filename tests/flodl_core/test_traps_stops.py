@@ -1,4 +1,4 @@
-"""Commands that cross: a stop while an average is computed, two exchanges in one drain, a stop in different rounds.
+"""A stop while an average is computed, and one that finds the ranks of a sync run in different rounds.
 
 See ``test_traps.py`` for the other ways in which a run might come to a standstill.
 """
@@ -12,32 +12,23 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from flodl_core import ApplyPolicy, AverageBackend, DdpBuilder, DdpHandle, SyncEvent, WorkerFailureWarning
+from flodl_core import ApplyPolicy, AverageBackend, DdpHandle, SyncEvent, WorkerFailureWarning
 from flodl_core.averaging import Averager
 from flodl_core.coordinator import Coordinator
 from flodl_core.errors import SimulationError
 from flodl_core.local_coordinator import LocalCoordinator
 from flodl_core.meetings import GradientMeeting, MeetingResult
-from flodl_core.messages import (
-    CallbackFailed,
-    RequestParams,
-    Shutdown,
-    StopRequested,
-    ToCoordinator,
-    ToWorker,
-    Update,
-)
+from flodl_core.messages import CallbackFailed, Shutdown, StopRequested, ToCoordinator, ToWorker
 from flodl_core.simulation.rendezvous import VirtualRendezvous
 from flodl_core.simulation.worker import Activity
 from flodl_core.snapshot_round import Phase
 from flodl_core.sync_coordinator import SyncCoordinator
 from flodl_core.sync_logic import SyncLogic
 from flodl_core.sync_worker import SyncWorker
-from flodl_core.worker_logic import Action, Exit, Wait, WorkerLogic
+from flodl_core.worker_logic import Exit
 from tests.flodl_core.forced import Forced, Hold, run_forced
 from tests.flodl_core.simulation.laws import (
     check_always,
-    check_completed,
     check_ends_after_the_batch_under_way,
     check_epochs_so_far,
     check_result,
@@ -45,7 +36,6 @@ from tests.flodl_core.simulation.laws import (
 )
 from tests.flodl_core.test_faults import CrashError
 from tests.flodl_core.test_hangs import rank_of_thread
-from tests.flodl_core.test_overlap import check_replay, momentum, run_watched
 from tests.flodl_core.test_traps import unlike
 from tests.flodl_core.training import (
     BACKENDS,
@@ -181,81 +171,6 @@ def test_stop_while_an_average_is_computed_in_virtual_time(
     assert run.status == status
     for check in (check_always, check_epochs_so_far, check_result, check_ends_after_the_batch_under_way):
         check(run)
-
-
-# An average and the request for the next, in one drain
-
-
-@each_local_policy
-@pytest.mark.parametrize("rank", [0, 1])
-def test_average_and_the_next_request_in_one_drain(policy: ApplyPolicy, rank: int) -> None:
-    num_pairs = 0
-
-    def is_followed(run: Forced) -> bool:
-        nonlocal num_pairs
-        behind = list(run.inboxes[rank])[1:]
-        is_pair = any(isinstance(message, RequestParams) for message in behind)
-        num_pairs += is_pair
-        is_end = any(isinstance(message, Shutdown) for message in behind)
-        return is_pair or is_end or run.workers[rank].activity is not Activity.TRAIN
-
-    # chunks of such batches last for ten rounds, so the rank can end its window without anything that it has not got
-    spec = replace(unlike(policy, meets=False, batch_ms=(1.0, 1.1), num_batches=1000), average_ms=0.1)
-    check_completed(run_forced(spec, Hold(rank=rank, kind=Update, until=is_followed)))
-    assert num_pairs > 3
-
-
-class OneDrain:
-    """Rank 1 finds each average together with the request for the next, or once it has nothing left to train.
-
-    Args:
-        patch: Takes everything back.
-    """
-
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.num_pairs = 0
-        self._handle = WorkerLogic.handle
-        self._next_action = WorkerLogic.next_action
-        self._kept: list[ToWorker] = []  # of rank 1's thread alone
-        patch.setattr(WorkerLogic, "handle", lambda logic, message: self._keep(logic, message))
-        patch.setattr(WorkerLogic, "next_action", lambda logic: self._deliver_when_dry(logic))
-
-    def _keep(self, logic: WorkerLogic, message: ToWorker) -> None:
-        if rank_of_thread() != 1 or not (self._kept or isinstance(message, Update)):
-            self._handle(logic, message)
-            return
-        self._kept.append(message)
-        self.num_pairs += isinstance(message, RequestParams)
-        if isinstance(message, RequestParams | Shutdown):
-            self._deliver(logic)
-
-    def _deliver(self, logic: WorkerLogic) -> None:
-        kept, self._kept = self._kept, []
-        for message in kept:
-            self._handle(logic, message)
-
-    def _deliver_when_dry(self, logic: WorkerLogic) -> Action:
-        if rank_of_thread() == 1 and self._kept:
-            if not logic.has_data:
-                self._deliver(logic)
-            elif logic._window_ended:
-                return Wait()  # the request is on its way: it waits for nothing that is kept here
-        return self._next_action(logic)
-
-
-@each_local_policy
-def test_average_and_the_next_request_in_one_drain_leave_nothing_out(
-    monkeypatch: pytest.MonkeyPatch, policy: ApplyPolicy
-) -> None:
-    """Snapshot and mean have one buffer each: the replay notices where one is overwritten before it is read."""
-
-    def tune(builder: DdpBuilder) -> None:
-        # many short rounds, and data for all of them: a rank that ran dry could wait for nothing that is kept back
-        builder.max_anchor(2).partition_ratios([1.0, 1.0, 1.0]).progressive_dispatch(False)
-
-    drain = OneDrain(monkeypatch)
-    check_replay(run_watched(policy=policy, optim_factory=momentum, tune=tune))
-    assert drain.num_pairs > 0
 
 
 # A stop that finds ranks of a sync run in different rounds
