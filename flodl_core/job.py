@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,6 +12,7 @@ from torch.optim import LBFGS, Optimizer
 
 from flodl_core.data import BatchSource
 from flodl_core.devices import WorkerSpec
+from flodl_core.display_text import value_text
 from flodl_core.epoch_metrics import EpochMetrics
 from flodl_core.errors import ConfigError
 from flodl_core.first_forward import FirstForward
@@ -105,16 +107,54 @@ class Job:
         """Call ``optim_factory`` with the trainable parameters, or with the model where it asks for that by name.
 
         Raises:
-            ConfigError: What it returned cannot be stepped.
+            ConfigError: What it returned cannot be stepped, or would step other parameters than this model's.
         """
-        names = list(inspect.signature(self.optim_factory).parameters)
-        takes_model = bool(names) and names[0] == "model"
         trainable = [param for param in model.parameters() if param.requires_grad]
-        optimizer = self.optim_factory(model if takes_model else trainable)
+        optimizer = self.optim_factory(model if _asks_for_model(self.optim_factory) else trainable)
         if not isinstance(optimizer, Optimizer):
             raise ConfigError(f"optim_factory must return a torch.optim.Optimizer, not {type(optimizer).__name__}")
         if isinstance(optimizer, LBFGS):
             raise ConfigError(
                 "LBFGS evaluates the loss several times a step, which train_fn cannot: use another optimizer"
             )
+        _check_groups(optimizer, model)
         return optimizer
+
+    def make_schedule(self) -> Schedule | None:
+        """Call the factory of the schedule, where there is one.
+
+        Raises:
+            ConfigError: What it returned cannot be asked for a position's factor.
+        """
+        if self.scheduler is None:
+            return None
+        schedule: Any = self.scheduler(self.world_size)
+        if schedule is not None and not callable(schedule):
+            raise ConfigError(
+                "scheduler takes a function of the number of workers that returns a schedule, such as lambda"
+                f" world_size: CosineScheduler(total=1000); what it got returned {value_text(schedule)}"
+            )
+        return schedule  # type: ignore[no-any-return]  # what it returns is seen when it is asked
+
+
+def _asks_for_model(factory: Callable[..., Any]) -> bool:
+    try:
+        names = list(inspect.signature(factory).parameters)
+    except ValueError:  # something built in does not tell
+        return False
+    return bool(names) and names[0] == "model"
+
+
+def _check_groups(optimizer: Optimizer, model: nn.Module) -> None:
+    """An optimizer of other parameters would train them beside the model, unseen by every average."""
+    own = {id(param) for param in model.parameters()}
+    for group in optimizer.param_groups:
+        if not isinstance(group.get("lr"), Real | Tensor):
+            raise ConfigError(
+                f"the optimizer's groups must have a learning rate as lr, not {value_text(group.get('lr'))}"
+            )
+        if any(id(param) not in own for param in group["params"]):
+            raise ConfigError(
+                "the optimizer holds a parameter that is not the model's: optim_factory must make a new optimizer of"
+                " the parameters that it is called with, and what is trained must be part of the model"
+            )

@@ -1,9 +1,13 @@
 """The learning rate of one worker: lr = base x schedule(position) x scale."""
 
+import math
 from collections.abc import Callable
 
 from torch import Tensor
 from torch.optim import Optimizer
+
+from flodl_core.display_text import value_text
+from flodl_core.errors import ConfigError
 
 Schedule = Callable[[int], float]
 """Position in the run, in batches of all ranks, to a factor of the base learning rate."""
@@ -33,11 +37,27 @@ class LearningRate:
 
     @property
     def current(self) -> float:
-        """Learning rate of the first group, as the next step uses it."""
+        """Learning rate of the first group, as the next step uses it.
+
+        Raises:
+            ConfigError: The schedule gives something else than a factor.
+        """
         return self._bases[0] * self._factor()
 
     def _factor(self) -> float:
-        return self._scale if self._schedule is None else self._scale * self._schedule(self._position)
+        if self._schedule is None:
+            return self._scale
+        factor = self._schedule(self._position)
+        try:
+            is_factor = 0 <= factor < math.inf  # not of NaN
+        except (TypeError, ValueError, RuntimeError):  # what cannot be compared, or is an array or tensor of several
+            is_factor = False
+        if not is_factor:
+            raise ConfigError(
+                f"the schedule gave {value_text(factor)} at position {self._position}: a factor of the learning rate"
+                " must be a finite number at least 0"
+            )
+        return self._scale * float(factor)
 
     @property
     def has_schedule(self) -> bool:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from flodl_core.arguments import check_callable, real_number
 from flodl_core.data import Permutations
 from flodl_core.errors import ConfigError, ModelError, TrainFnError
 from flodl_core.idle_time import IdleClock
@@ -41,8 +42,8 @@ class Trainer:
         load_initial(self.model, initial)
         self.replica = Replica(self.model)
         self.optimizer = job.make_optimizer(self.model)
-        schedule = job.scheduler(job.world_size) if job.scheduler is not None else None
-        self.lr = LearningRate(self.optimizer, scale=scale_for(job.world_size, job.lr_scale_ratio), schedule=schedule)
+        scale = scale_for(job.world_size, job.lr_scale_ratio)
+        self.lr = LearningRate(self.optimizer, scale=scale, schedule=job.make_schedule())
         self.loader = Loader(job.source, permutations, device=self.device, name=f"ddp-loader-{rank}")
         self.scalars = ScalarCollector()
         self.context = WorkerContext(self)
@@ -253,17 +254,17 @@ class WorkerContext:
         return self._trainer.lr.current
 
     def set_lr(self, lr: float) -> None:
-        """Set the base learning rate of every parameter group; schedule and scale still apply."""
-        self._trainer.lr.set_base(lr)
+        """Set the base learning rate of every parameter group, at least 0; schedule and scale still apply."""
+        self._trainer.lr.set_base(real_number("lr", lr, least=0.0))
 
     def scale_lr(self, factor: float) -> None:
-        """Multiply the base learning rate of every parameter group."""
-        self._trainer.lr.multiply_base(factor)
+        """Multiply the base learning rate of every parameter group by a factor, at least 0."""
+        self._trainer.lr.multiply_base(real_number("factor", factor, least=0.0))
 
     def set_lr_scale(self, scale: float) -> None:
-        """Replace the scale that world size and ``lr_scale_ratio`` gave."""
-        self._trainer.lr.set_scale(scale)
+        """Replace the scale that world size and ``lr_scale_ratio`` gave by another, at least 0."""
+        self._trainer.lr.set_scale(real_number("scale", scale, least=0.0))
 
     def set_scheduler(self, schedule: Schedule | None) -> None:
         """Replace the schedule."""
-        self._trainer.lr.set_schedule(schedule)
+        self._trainer.lr.set_schedule(None if schedule is None else check_callable("schedule", schedule))

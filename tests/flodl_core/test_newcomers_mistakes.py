@@ -8,7 +8,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from flodl_core import DatasetError, Ddp, DdpBuilder, DdpHandle, FlodlError, WorkerError
+from flodl_core import (
+    CosineScheduler,
+    DatasetError,
+    Ddp,
+    DdpBuilder,
+    DdpHandle,
+    FlodlError,
+    WorkerContext,
+    WorkerError,
+    WorkerFailureWarning,
+)
+from tests.flodl_core.training import LIMIT_S
 
 INPUTS = torch.randn(32, 4, generator=torch.Generator().manual_seed(0))
 TARGETS = INPUTS.sum(dim=1, keepdim=True)
@@ -47,6 +58,70 @@ def test_one_model_shared_by_all_replicas_is_refused() -> None:
 def test_optimizer_that_cannot_be_stepped_is_refused(optimizer: Callable[[Any], Any], message: str) -> None:
     with pytest.raises(WorkerError, match=message):
         _builder(optimizer=optimizer).run().join()
+
+
+class _WithoutRate(torch.optim.Optimizer):
+    def __init__(self, params: Any) -> None:
+        super().__init__(params, {"pace": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        (lambda params: torch.optim.SGD(nn.Linear(4, 1).parameters(), lr=0.01), "must make a new optimizer"),
+        (lambda params: torch.optim.SGD([*params, nn.Parameter(torch.zeros(1))], lr=0.01), "part of the model"),
+        (_WithoutRate, "groups must have a learning rate as lr, not None"),
+        (zip, "optim_factory must return a torch.optim.Optimizer, not zip"),
+    ],
+)
+def test_optimizer_that_would_step_something_else_is_refused(optimizer: Callable[[Any], Any], message: str) -> None:
+    with pytest.raises(WorkerError, match=message):
+        _builder(optimizer=optimizer).run().join(LIMIT_S)
+
+
+def test_optimizer_shared_by_replicas_is_refused() -> None:
+    made: list[torch.optim.Optimizer] = []
+
+    def one_for_all(params: Any) -> torch.optim.Optimizer:
+        made.append(torch.optim.SGD(params, lr=0.01))
+        return made[0]
+
+    with pytest.warns(WorkerFailureWarning, match="the optimizer holds a parameter that is not the model's"):
+        _builder(optimizer=one_for_all).run().join(LIMIT_S)
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        (CosineScheduler(total=10), r"lambda world_size: CosineScheduler\(total=1000\); what it got returned 0.9"),
+        (lambda world_size: 0.5, "what it got returned 0.5"),
+        (lambda world_size: lambda position: float("nan"), "the schedule gave nan at position 0: a factor"),
+        (lambda world_size: lambda position: -1.0, "the schedule gave -1.0 at position 0"),
+        (lambda world_size: lambda position: "fast", "the schedule gave 'fast' at position 0"),
+        (lambda world_size: lambda position: None, "the schedule gave None at position 0"),
+        (lambda world_size: lambda position: torch.ones(2), "the schedule gave tensor"),
+    ],
+)
+def test_schedule_that_gives_no_factor_is_refused(factory: Any, message: str) -> None:
+    with pytest.raises(WorkerError, match=message):
+        _builder().scheduler(factory).run().join(LIMIT_S)
+
+
+@pytest.mark.parametrize(
+    ("method", "value", "message"),
+    [
+        ("set_lr", float("nan"), "lr must be a finite number at least 0, not nan"),
+        ("scale_lr", "x", "factor must be a finite number at least 0, not 'x'"),
+        ("set_lr_scale", -1, "scale must be a finite number at least 0, not -1"),
+        ("set_scheduler", 0.5, "schedule must be callable, not float"),
+    ],
+)
+def test_worker_refuses_a_learning_rate_that_is_none(method: str, value: object, message: str) -> None:
+    def begin_epoch(epoch: int, worker: WorkerContext) -> None:
+        getattr(worker, method)(value)
+
+    with pytest.raises(WorkerError, match=message):
+        _builder().epoch_fn(begin_epoch).run().join(LIMIT_S)
 
 
 class _NegativeLength:
