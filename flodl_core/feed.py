@@ -39,7 +39,8 @@ class Feed(Generic[T]):
     def next(self, timeout_s: float | None = None) -> T | None:
         """The next item, waiting for it; None at the end, or when ``timeout_s`` has passed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._items or self._is_closed, timeout_s)
+            limit_s = None if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX)
+            self._changed.wait_for(lambda: self._items or self._is_closed, limit_s)
             return self._items.popleft() if self._items else None
 
     def poll(self) -> list[T]:

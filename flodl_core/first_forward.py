@@ -60,6 +60,11 @@ class FirstForward:
         """Say that no call will come. Does nothing where one has."""
         self._settle(None)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether ``wait`` returns at once."""
+        return self._settled.is_set()
+
     def wait(self, timeout_s: float | None = None) -> ModelCall | None:
         """The call once there is one; None where there will be none, or none within ``timeout_s`` seconds."""
         self._settled.wait(timeout_s)

@@ -1,5 +1,6 @@
 """``DdpHandle``: what the owner of a run holds."""
 
+import threading
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,11 @@ from flodl_core.trained_state import TrainedState
 
 LEAVE_S = 30.0
 """How long leaving the context manager waits for batches under way."""
+_INSTEAD = {
+    "join()": "return, and join elsewhere",
+    "metrics": "poll_metrics() takes what is there",
+    "events": "poll_events() takes what is there",
+}
 
 
 class DdpHandle:
@@ -51,6 +57,9 @@ class DdpHandle:
         The first of the three graph properties to be read waits for the first batch and then works, for about two
         seconds the first time in a process, in the reader's thread: training goes on beside it. A model that cannot be
         traced is described by its tree of modules.
+
+        Raises:
+            FlodlError: It was read by a worker of the run that has not trained its first batch.
         """
         return self._run.graph().hash
 
@@ -80,8 +89,14 @@ class DdpHandle:
         return self._run.progress
 
     def metrics(self) -> Iterator[EpochMetrics]:
-        """Epochs as they end, until training ends. Each epoch is given once, to whichever reader comes first."""
-        yield from self._run.metrics  # a generator: it keeps the handle, and with it the run, alive
+        """Epochs as they end, until training ends. Each epoch is given once, to whichever reader comes first.
+
+        Raises:
+            FlodlError: It was read inside a callback of the run, which would wait for itself.
+        """
+        # a generator: it keeps the handle, and with it the run, alive
+        while (epoch := self.next_metrics()) is not None:
+            yield epoch
 
     def poll_metrics(self) -> list[EpochMetrics]:
         """Epochs that have ended since the last reading, without waiting."""
@@ -95,12 +110,22 @@ class DdpHandle:
 
         Returns:
             The epoch, or None at the end of training or when the time has passed.
+
+        Raises:
+            FlodlError: It was called without a limit inside a callback of the run, which would wait for itself.
         """
+        if timeout_s is None:
+            self._must_not_wait("metrics")
         return self._run.metrics.next(timeout_s)
 
     def events(self) -> Iterator[Event]:
-        """What happens, as it happens and in order, until training ends. Each event is given once."""
-        yield from self._run.events
+        """What happens, as it happens and in order, until training ends. Each event is given once.
+
+        Raises:
+            FlodlError: It was read inside a callback of the run, which would wait for itself.
+        """
+        while self._must_not_wait("events") and (event := self._run.events.next()) is not None:
+            yield event
 
     def poll_events(self) -> list[Event]:
         """What has happened since the last reading, in order, without waiting."""
@@ -141,9 +166,8 @@ class DdpHandle:
                 was trained, as ``state``.
             FlodlError: It was called inside a callback of the run, which would wait for itself.
         """
-        if self._run.owns_current_thread():
-            raise FlodlError("join() inside a callback of the run would wait for itself: return, and join elsewhere")
-        if not self._run.done.wait(timeout_s):
+        self._must_not_wait("join()")
+        if not self._run.done.wait(None if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX)):
             raise TimeoutError(f"training still goes on after {timeout_s:g} s: call cancel() to stop it")
         finish = self._run.finish
         assert finish is not None, "a run that is done has finished"
@@ -169,5 +193,12 @@ class DdpHandle:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.cancel()
+        if self._run.owns_current_thread():
+            return  # left inside a callback, for which the run waits in its turn
         if not self._run.done.wait(LEAVE_S) and error is None:
             raise TimeoutError(f"a batch has not ended {LEAVE_S:g} s after the run was cancelled")
+
+    def _must_not_wait(self, what: str) -> bool:
+        if self._run.owns_current_thread():
+            raise FlodlError(f"{what} inside a callback of the run would wait for itself: {_INSTEAD[what]}")
+        return True

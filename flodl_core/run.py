@@ -252,7 +252,13 @@ class Run:
         return self._progress
 
     def graph(self) -> ModelGraph:
-        """The model's graph; the first call waits for the first batch and makes it, in the caller's thread."""
+        """The model's graph; the first call waits for the first batch and makes it, in the caller's thread.
+
+        Raises:
+            FlodlError: A worker asks before the first batch.
+        """
+        if threading.current_thread() in self._workers and not self.job.first_forward.is_settled:
+            raise FlodlError("the model's graph is known from rank 0's first batch on: a worker cannot wait for that")
         with self._graph_lock:
             if self._graph is None:
                 self._graph = describe_model(self._initial, self.job.first_forward.wait())
