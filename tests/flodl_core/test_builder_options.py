@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from flodl_core import ConfigError, Ddp, DdpBuilder, EpochEnded, RunEnded, StepWindow
+from flodl_core import ConfigError, Ddp, DdpBuilder, EpochEnded, RunEnded, StepWindow, SyncEvent
 from flodl_core.policies import ApplyPolicy, AverageBackend
 from tests.flodl_core.training import (
     LIMIT_S,
@@ -17,6 +17,7 @@ from tests.flodl_core.training import (
     each_backend,
     every_local_way,
     every_way,
+    finish,
     linear,
     mean_squared_error,
     numbered_samples,
@@ -243,6 +244,27 @@ def test_checkpoint_fn_gets_the_average_after_every_so_many_epochs(
     assert 0 < versions[0] < versions[1]
     assert not torch.equal(saved[0][1], saved[1][1])
     assert torch.equal(saved[1][1], as_vector(state))
+
+
+@each_backend
+def test_every_average_of_sync_counts_where_the_lowest_rank_has_no_samples(backend: AverageBackend) -> None:
+    log, versions = TrainLog(), list[int]()
+    builder = logged(log, policy=ApplyPolicy.SYNC, backend=backend, num_samples=64, num_epochs=3)
+    builder.partition_ratios([0.001, 1]).checkpoint_fn(lambda version, _model: versions.append(version))
+    outcome = finish(builder.run())
+    assert outcome.handle.progress().totals.rank_samples == (0, 3 * 64)
+    num_syncs = [event.num_syncs for event in outcome.events if isinstance(event, SyncEvent)]
+    assert sum(num_syncs) == outcome.handle.progress().num_syncs == 3 * 4
+    assert versions == [4, 8, 12]
+
+
+@each_backend
+def test_sync_ends_with_the_round_that_reaches_the_limit_where_rounds_are_small(backend: AverageBackend) -> None:
+    log = TrainLog()
+    builder = logged(log, policy=ApplyPolicy.SYNC, backend=backend, num_samples=1, num_epochs=9)
+    handle = builder.max_steps(5).run()
+    handle.join(LIMIT_S)
+    assert (log.num_calls, handle.progress().totals.num_batches) == (5, 5)
 
 
 def test_versions_of_a_single_device_count_epochs() -> None:

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 
-from flodl_core.events import EpochEnded, RunEnded, RunStarted, StepWindow, SyncEvent
+from flodl_core.events import RunEnded, RunStarted, StepWindow
 from flodl_core.simulation.worker import Activity
 from tests.flodl_core.simulation.recording import Recording
 
@@ -69,14 +69,3 @@ def check_times(run: Recording) -> None:
         busy_s = sum(batch.busy_ms for batch in run.batches if batch.rank == worker.rank) / 1e3
         if worker.rank not in run.lost:
             assert math.isclose(worker.spent_s[Activity.TRAIN], busy_s, rel_tol=ROUNDING)
-
-
-def check_ended_epochs_reported_once(run: Recording) -> None:
-    """For each ``EpochEnded`` there are metrics, in the same order."""
-    ended = [event.epoch for event in run.events if isinstance(event, EpochEnded)]
-    assert ended == [metrics.epoch for metrics in run.simulation.epochs]
-
-
-def num_averages(run: Recording) -> int:
-    """Averages that the run says it has taken."""
-    return sum(event.num_syncs for event in run.events if isinstance(event, SyncEvent))
