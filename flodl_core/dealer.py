@@ -140,11 +140,15 @@ class Dealer:
                 num_batches = worth if self._is_progressive else self._batches(left)
             else:
                 num_batches = self._share(rank, pool, worth)
-                if self._falls_to_whoever_asks():
+                if self._is_unknown(rank) or self._falls_to_whoever_asks():
                     num_batches = max(1, num_batches)
             if num_batches > 0:
                 return self._take(pool, rank, epoch, num_batches)
         return None
+
+    def _is_unknown(self, rank: int) -> bool:
+        """Whether the rank has to be given something to be measured by, however slow it was said to be."""
+        return self._speeds.batch_ms(rank) == 0 and self._outstanding[rank] == 0
 
     def _falls_to_whoever_asks(self) -> bool:
         """Whether the rank that would take what is left of the current epoch will not ask for it, and nobody else."""

@@ -364,11 +364,25 @@ def test_slow_rank_takes_no_more_of_the_next_epoch_than_its_part(epoch_batches: 
 
 
 def test_what_is_left_is_dealt_though_the_fastest_rank_was_refused_when_it_was_thought_slow() -> None:
-    dealer = _dealer(epoch_size=9, num_epochs=1, overshoot=0, speed_hint=(0, 40.0))
+    dealer = _dealer(epoch_size=9, num_epochs=1, overshoot=0)
+    dealer.set_batch_ms(0, 400.0)
+    dealer.set_batch_ms(1, 10.0)
     assert dealer.deal(0, round_batches=3) == []
-    probe = dealer.deal(1, round_batches=3)
-    assert probe == [plan(0, 0, 4), plan(0, 4, 4)]
+    dealt = dealer.deal(1, round_batches=3)
+    assert dealt == [plan(0, 0, 4), plan(0, 4, 4)]
     dealer.set_batch_ms(0, 0.1)
     dealer.set_batch_ms(1, 1.0)
-    _finish(dealer, 1, probe)
+    _finish(dealer, 1, dealt)
     assert dealer.deal(1, round_batches=3) == [plan(0, 8, 1)], "rank 0 does not ask again"
+
+
+def test_rank_that_was_said_to_be_far_too_slow_for_the_epoch_is_measured_all_the_same() -> None:
+    dealer = _dealer(epoch_size=400, speed_hint=(1, 10_000.0))
+    assert dealer.deal(1, round_batches=10) == [plan(0, 0, BATCH_SIZE)]
+    assert dealer.deal(1, round_batches=10) == [], "no more than it takes to know it"
+    dealer.complete(1, 0, BATCH_SIZE)
+    assert dealer.deal(1, round_batches=10) == [plan(0, BATCH_SIZE, BATCH_SIZE)], "the first batch tells no speed"
+    dealer.complete(1, 0, BATCH_SIZE)
+    dealer.set_batch_ms(0, 10.0)
+    dealer.set_batch_ms(1, 10.0)
+    assert dealer.deal(1, round_batches=10) == [plan(0, 2 * BATCH_SIZE, 10 * BATCH_SIZE)]
