@@ -169,5 +169,5 @@ def test_run_that_looks_at_the_clock_over_and_over_is_noticed() -> None:
     laws.check_run(_recorded(spec, 0.0))
     with pytest.MonkeyPatch.context() as patch:
         broken_rounds.limit_of_time_is_waited_for_after_the_end(patch)
-        with pytest.raises(SimulationError, match="not ended"):
+        with pytest.raises(AssertionError, match="called for ever"):
             Recording(spec).run()

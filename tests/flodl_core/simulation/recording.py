@@ -36,8 +36,10 @@ RISES = 0.7
 """Share of averages at which the drift is larger than at the one before."""
 
 
-class DriftingSimulation(Simulation):
+class WatchedSimulation(Simulation):
     """Replicas drift apart, mostly more and more, so that the convergence guard has something to judge.
+
+    What is due is looked at as well: each tick has to leave nothing that was.
 
     Args:
         spec: The run.
@@ -56,6 +58,12 @@ class DriftingSimulation(Simulation):
             message = replace(message, divergence=self._next_divergence(sorted(message.weights)))
         super()._receive(message)
 
+    def _tick(self) -> None:
+        super()._tick()
+        deadline_s = self.coordinator.next_deadline_s
+        if self.finish is None and deadline_s is not None:
+            assert deadline_s > self.clock.now_s, "a tick has to deal with all that is due, or it is called for ever"
+
     def _next_divergence(self, ranks: Sequence[int]) -> dict[int, float]:
         draw = self._drifts.random
         self._largest = 1.3 * self._largest if draw() < RISES else self._drift * draw()
@@ -68,7 +76,7 @@ class Recording(Observer):
 
     Args:
         spec: The run.
-        drift: See ``DriftingSimulation``.
+        drift: See ``WatchedSimulation``.
     """
 
     def __init__(self, spec: SimulationSpec, *, drift: float = 0.0) -> None:
@@ -92,7 +100,7 @@ class Recording(Observer):
         self._num_syncs = 0
         self._samples: Counter[tuple[int, int]] = Counter()
         self._reported: Counter[int] = Counter()
-        self.simulation: Simulation = DriftingSimulation(spec, self, drift=drift)
+        self.simulation: Simulation = WatchedSimulation(spec, self, drift=drift)
 
     def run(self) -> "Recording":
         """Until it ends.
