@@ -74,7 +74,7 @@ class Coordinator(abc.ABC):
 
     def __init__(self, plan: RunPlan, *, start_s: float) -> None:
         self.plan = plan
-        self.book = RunBook(plan.devices, start_s=start_s)
+        self.book = RunBook(plan.devices, start_s=start_s, epoch_size=plan.epoch_size)
         self.members = set(range(plan.world_size))
         self.failures: list[WorkerFailure] = []
         self.callback_error: BaseException | None = None

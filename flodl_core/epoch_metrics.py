@@ -12,7 +12,8 @@ class EpochMetrics:
     Attributes:
         epoch: The epoch, from 0.
         avg_loss: Mean loss over all samples; 0.0 where none was trained.
-        epoch_ms: Time from the end of the epoch before, in milliseconds.
+        epoch_ms: Time from the last sample of the epoch before to its own, in milliseconds. Epochs that end with one
+            and the same sample, as tiny ones may, have an equal part of it each.
         scalars: What ``record_scalar`` collected: the ranks' means, weighted by their batches.
         per_rank: The means of those scalars by rank; a name that a rank never recorded is absent.
         per_rank_loss: Mean loss over a rank's samples; NaN where it trained none.
@@ -66,7 +67,7 @@ class EpochTotals:
     Owner: the coordinator's thread.
     """
 
-    __slots__ = ("_ranks",)
+    __slots__ = ("_ranks", "num_samples")
 
     def __init__(self, world_size: int) -> None:
         """Start at zero for every rank.
@@ -77,6 +78,7 @@ class EpochTotals:
         if world_size < 1:
             raise ValueError(f"world_size must be at least 1, not {world_size}")
         self._ranks = [_RankTotals() for _ in range(world_size)]
+        self.num_samples = 0
 
     def add(
         self,
@@ -98,6 +100,7 @@ class EpochTotals:
             loss_sum: Sum of the loss over the samples.
             scalars: Name to (sum, batches that recorded it).
         """
+        self.num_samples += num_samples
         totals = self._ranks[rank]
         totals.num_batches += num_batches
         totals.num_samples += num_samples
@@ -119,10 +122,9 @@ class EpochTotals:
         """The epoch so far; the arguments are the fields of ``EpochMetrics`` that the totals do not hold."""
         ranks = self._ranks
         num_batches = sum(rank.num_batches for rank in ranks)
-        num_samples = sum(rank.num_samples for rank in ranks)
         return EpochMetrics(
             epoch=epoch,
-            avg_loss=_ratio(sum(rank.loss_sum for rank in ranks), num_samples),
+            avg_loss=_ratio(sum(rank.loss_sum for rank in ranks), self.num_samples),
             epoch_ms=epoch_ms,
             scalars=self._weighted_scalars(),
             per_rank=tuple(rank.scalar_means() for rank in ranks),
@@ -133,7 +135,7 @@ class EpochTotals:
             devices=devices,
             lr=lr,
             num_batches=num_batches,
-            num_samples=num_samples,
+            num_samples=self.num_samples,
             capacity_efficiency=capacity_efficiency,
             eval=eval,
         )

@@ -70,15 +70,20 @@ class RunBook:
     Args:
         devices: Label of each rank's device.
         start_s: When the run began; the origin of the times in events.
+        epoch_size: Samples in an epoch, or None where an epoch's time goes on until ``end_epoch``.
     """
 
-    def __init__(self, devices: Sequence[str], *, start_s: float) -> None:
+    def __init__(self, devices: Sequence[str], *, start_s: float, epoch_size: int | None = None) -> None:
         self._devices = tuple(devices)
         self._start_s = start_s
         self._ranks = [_RankBook() for _ in devices]
         self._windows: dict[int, _OpenWindow] = {}
         self._latest: dict[int, _RankBook] = {}
+        self._epoch_size = epoch_size
         self._epochs: dict[int, EpochTotals] = {}
+        self._next_whole = 0
+        self._stretches: dict[int, tuple[float, float]] = {}
+        self._efficiency = 0.0
         self._first_s: float | None = None
         self._last_s = 0.0
         self._lr = 0.0
@@ -117,7 +122,32 @@ class RunBook:
             loss_sum=report.loss_sum,
             scalars=report.scalars,
         )
+        self._note_whole_epochs()
         return self._add_to_window(report, now_s)
+
+    def _note_whole_epochs(self) -> None:
+        """Close the time of epochs with their last sample: in an average they are later, when the next has begun."""
+        first = self._next_whole
+        while (totals := self._epochs.get(self._next_whole)) and totals.num_samples == self._epoch_size:
+            self._next_whole += 1
+        if self._next_whole > first:
+            self._close_stretch(range(first, self._next_whole))
+
+    def _close_stretch(self, epochs: Sequence[int]) -> None:
+        """Settle milliseconds and efficiency of epochs that end now; of several each has its part of the time."""
+        since_s = self._closed_s if self._closed_s is not None else (self._first_s or 0.0)
+        stretch_ms = max(0.0, 1e3 * (self._last_s - since_s))
+        if (
+            stretch_ms > 0
+        ):  # else it was trained beside an epoch that ended no earlier, and its efficiency is that one's
+            samples = [book.num_samples - old for book, old in zip(self._ranks, self._closed_samples, strict=True)]
+            busy_ms = [book.busy_ms - old for book, old in zip(self._ranks, self._closed_busy_ms, strict=True)]
+            # batches are counted where they end: on a tiny epoch the edges may make it look better than perfect
+            self._efficiency = min(1.0, capacity_efficiency(samples, busy_ms, stretch_ms))
+            self._closed_s = self._last_s
+            self._closed_samples = [book.num_samples for book in self._ranks]
+            self._closed_busy_ms = [book.busy_ms for book in self._ranks]
+        self._stretches.update(dict.fromkeys(epochs, (stretch_ms / len(epochs), self._efficiency)))
 
     def _epoch(self, epoch: int) -> EpochTotals:
         totals = self._epochs.get(epoch)
@@ -166,22 +196,20 @@ class RunBook:
         return [self._close_window(rank, now_s) for rank in sorted(self._windows)]
 
     def end_epoch(self, epoch: int) -> EpochMetrics:
-        """Close an epoch and give its metrics. Its time and efficiency run from the previous epoch's end."""
-        since_s = self._closed_s if self._closed_s is not None else (self._first_s or 0.0)
-        samples = [book.num_samples - closed for book, closed in zip(self._ranks, self._closed_samples, strict=True)]
-        busy_ms = [book.busy_ms - closed for book, closed in zip(self._ranks, self._closed_busy_ms, strict=True)]
-        epoch_ms = max(0.0, 1e3 * (self._last_s - since_s))
-        self._closed_s = max(self._last_s, since_s)
-        self._closed_samples = [book.num_samples for book in self._ranks]
-        self._closed_busy_ms = [book.busy_ms for book in self._ranks]
+        """Give the metrics of an epoch that is in an average.
+
+        Its time and efficiency run from the previous epoch's last sample to its own.
+        """
+        if epoch not in self._stretches:
+            self._close_stretch([epoch])
+        epoch_ms, efficiency = self._stretches.pop(epoch)
         totals = self._epochs.pop(epoch, None) or EpochTotals(len(self._ranks))
         return totals.metrics(
             epoch=epoch,
             epoch_ms=epoch_ms,
             lr=self._lr,
             devices=self._devices,
-            # batches are counted where they end: on a tiny epoch the edges may make it look better than perfect
-            capacity_efficiency=min(1.0, capacity_efficiency(samples, busy_ms, epoch_ms)),
+            capacity_efficiency=efficiency,
             eval={},
         )
 

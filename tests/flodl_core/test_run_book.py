@@ -111,6 +111,37 @@ def test_epochs_time_runs_from_the_end_of_the_epoch_before() -> None:
     assert second.capacity_efficiency == pytest.approx(10 / 60)
 
 
+def test_epoch_ends_with_its_last_sample_however_late_its_average_is() -> None:
+    book = RunBook(["cpu"], start_s=START_S, epoch_size=16)
+    book.add(report(0, 2, epoch=0, start_s=101.0), 101.02)
+    book.add(report(0, 2, epoch=1, start_s=101.07), 101.09)  # while the average is computed
+    first, second = book.end_epoch(0), book.end_epoch(1)
+    assert first.epoch_ms == pytest.approx(20.0)
+    assert first.capacity_efficiency == pytest.approx(1.0)
+    assert second.epoch_ms == pytest.approx(70.0)
+    assert second.capacity_efficiency == pytest.approx(20 / 70)
+
+
+def test_epochs_that_end_together_share_their_time_and_efficiency() -> None:
+    book = RunBook(["cpu0", "cpu1"], start_s=START_S, epoch_size=16)
+    book.add(report(1, 2, epoch=1, start_s=101.0), 101.02)  # ahead of the first, which has not ended yet
+    book.add(report(0, 2, epoch=0, start_s=101.0), 101.02)
+    book.add(report(0, 2, epoch=2, start_s=101.05), 101.07)
+    epochs = [book.end_epoch(epoch) for epoch in range(3)]
+    assert [epoch.epoch_ms for epoch in epochs] == pytest.approx([10.0, 10.0, 50.0])
+    assert [epoch.capacity_efficiency for epoch in epochs] == pytest.approx([1.0, 1.0, 20 / 50])
+    assert sum(epoch.epoch_ms for epoch in epochs) == pytest.approx(1e3 * book.totals().wall_s)
+
+
+def test_epoch_that_was_trained_beside_the_one_before_was_as_efficient() -> None:
+    book = RunBook(["cpu0", "cpu1"], start_s=START_S, epoch_size=16)
+    book.add(report(0, 2, epoch=0, start_s=101.02), 101.04)
+    book.add(report(1, 2, epoch=1, start_s=101.0), 101.05)  # reported later, though it ended before
+    epochs = [book.end_epoch(epoch) for epoch in range(2)]
+    assert [epoch.epoch_ms for epoch in epochs] == pytest.approx([20.0, 0.0])
+    assert epochs[1].capacity_efficiency == epochs[0].capacity_efficiency == pytest.approx(1.0)
+
+
 def test_efficiency_compares_with_ranks_that_never_wait() -> None:
     book = _book()
     # in 40 ms rank 0 does 4 batches of 10 ms; rank 1 could do 2 of 20 ms, does 1 and waits
