@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
 
+from flodl_core.display_text import value_text
 from flodl_core.errors import DatasetError
 
 MOST_COLUMNS = 8
@@ -125,7 +126,7 @@ def as_source(dataset: object, collate_fn: Callable[[list[Any]], Batch] | None =
     source = _source(dataset, collate_fn)
     try:
         size = len(source)
-    except ValueError as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise DatasetError(f"the length of the dataset is no length: {error}") from error
     if size == 0:
         raise DatasetError("the dataset is empty: there is nothing to train on")
@@ -135,6 +136,8 @@ def as_source(dataset: object, collate_fn: Callable[[list[Any]], Batch] | None =
 def _source(dataset: object, collate_fn: Callable[[list[Any]], Batch] | None) -> BatchSource:
     if isinstance(dataset, IterableDataset):
         raise DatasetError("an IterableDataset has no length and no order to share out: use a map-style dataset")
+    if isinstance(dataset, str | bytes):
+        raise DatasetError(f"a dataset must be data, not {value_text(dataset)}: load it first")
     if isinstance(dataset, BatchDataSet):
         return _BatchSource(dataset)
     if collate_fn is None:

@@ -48,6 +48,18 @@ class AveragingError(FlodlError):
     """An average failed while it was computed."""
 
 
+def error_text(error: BaseException) -> str:
+    """``ValueError: no such sample``, or the type alone where there is no message.
+
+    Somebody else's error may be unable to say what it is: that must not hide that it came.
+    """
+    try:
+        text = str(error).strip()
+    except Exception:  # noqa: BLE001  # whatever its __str__ raises
+        text = "(its message cannot be shown)"
+    return type(error).__name__ + (f": {text}" if text else "")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerFailure:
     """One worker that ended with an exception.
@@ -63,8 +75,7 @@ class WorkerFailure:
     traceback: str
 
     def __str__(self) -> str:
-        text = str(self.error).strip()
-        return f"rank {self.rank}: {type(self.error).__name__}" + (f": {text}" if text else "")
+        return f"rank {self.rank}: {error_text(self.error)}"
 
 
 class WorkerError(FlodlError):

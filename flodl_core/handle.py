@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from flodl_core.epoch_metrics import EpochMetrics
-from flodl_core.errors import FlodlError, WorkerError, WorkerFailure, WorkerFailureWarning
+from flodl_core.errors import FlodlError, WorkerError, WorkerFailure, WorkerFailureWarning, error_text
 from flodl_core.events import Event
 from flodl_core.monitor import Monitor
 from flodl_core.run import Progress, Run
@@ -172,9 +172,8 @@ class DdpHandle:
         finish = self._run.finish
         assert finish is not None, "a run that is done has finished"
         if finish.error is not None:
-            kind = "" if isinstance(finish.error, FlodlError) else f"{type(finish.error).__name__}: "
-            message = f"the run failed: {kind}{finish.error}"
-            raise WorkerError(message, self.failures, self._run.state) from finish.error
+            text = str(finish.error) if isinstance(finish.error, FlodlError) else error_text(finish.error)
+            raise WorkerError(f"the run failed: {text}", self.failures, self._run.state) from finish.error
         state = self._run.state
         if state is None and self.failures:
             first = self.failures[0]

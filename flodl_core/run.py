@@ -29,6 +29,7 @@ from flodl_core.epoch_metrics import EpochMetrics
 from flodl_core.errors import ChannelClosed, FlodlError
 from flodl_core.events import Event, RunEnded, WorkerLost
 from flodl_core.feed import Feed
+from flodl_core.figures import figures_of
 from flodl_core.job import Job
 from flodl_core.learning_rate import scale_for
 from flodl_core.local_coordinator import LocalCoordinator
@@ -428,7 +429,7 @@ class Run:
         if self.job.eval_fn is not None and payload is not None and not self._stop_requested.is_set():
             with self._timed("eval", epoch=metrics.epoch):
                 result = self.job.eval_fn(self._initial)
-            metrics = replace(metrics, eval={name: float(value) for name, value in result.items()})
+            metrics = replace(metrics, eval=figures_of(result))
         if self.job.checkpoint_fn is not None and payload is not None and self.job.saves_epoch(metrics.epoch):
             with self._timed("checkpoint", version=version, epoch=metrics.epoch):
                 self.job.checkpoint_fn(version, self._initial)

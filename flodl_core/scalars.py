@@ -1,10 +1,13 @@
 """``record_scalar``: numbers of the user's own, averaged per epoch over the batches that recorded them."""
 
 import threading
+from typing import Any
 
 from torch import Tensor
 
-from flodl_core.errors import FlodlError
+from flodl_core.arguments import check_text
+from flodl_core.display_text import value_text
+from flodl_core.errors import ConfigError, FlodlError
 from flodl_core.messages import Scalars
 
 _active = threading.local()
@@ -19,7 +22,7 @@ def record_scalar(name: str, value: float | Tensor) -> None:
 
     Raises:
         FlodlError: No batch is under way in this thread.
-        ValueError: The tensor has more than one element.
+        ValueError: The name is no string, or the value no number.
     """
     collector: ScalarCollector | None = getattr(_active, "collector", None)
     if collector is None:
@@ -27,8 +30,19 @@ def record_scalar(name: str, value: float | Tensor) -> None:
     if isinstance(value, Tensor):
         if value.numel() != 1:
             raise ValueError(f"scalar {name!r} must have one element, not shape {tuple(value.shape)}")
+        if value.is_complex():
+            raise ConfigError(f"scalar {name!r} must be real, not {value.dtype}")
         value = value.detach()
-    collector.add(name, value)
+    else:
+        value = _number(name, value)
+    collector.add(check_text("the name of a scalar", name), value)
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ConfigError(f"scalar {name!r} must be a number, not {value_text(value)}") from error
 
 
 class ScalarCollector:

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from flodl_core.arguments import whole_number
-from flodl_core.errors import FlodlError
+from flodl_core.errors import FlodlError, error_text
 from flodl_core.events import Event, RunEnded, StepWindow, WorkerLost
 from flodl_core.thinned_series import ThinnedSeries
 from flodl_core.timeline.csv_tables import write_csv
@@ -121,7 +121,7 @@ class Timeline:
         try:
             yield
         except Exception as error:
-            self._note_work(kind, start_s, {**fields, "error": f"{type(error).__name__}: {error}"})
+            self._note_work(kind, start_s, {**fields, "error": error_text(error)})
             raise
         self._note_work(kind, start_s, fields)
 

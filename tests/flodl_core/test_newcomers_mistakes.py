@@ -15,9 +15,11 @@ from flodl_core import (
     DdpBuilder,
     DdpHandle,
     FlodlError,
+    Timeline,
     WorkerContext,
     WorkerError,
     WorkerFailureWarning,
+    record_scalar,
 )
 from tests.flodl_core.training import LIMIT_S
 
@@ -132,9 +134,22 @@ class _NegativeLength:
         raise AssertionError("never read")
 
 
+class _EndlessLength(_NegativeLength):
+    def __len__(self) -> int:
+        return 2**80
+
+
+class _HalfLength(_NegativeLength):
+    def __len__(self) -> int:
+        return 1.5  # type: ignore[return-value]  # the mistake
+
+
 @pytest.mark.parametrize(
     ("dataset", "message"),
     [
+        ("cifar10", "a dataset must be data, not 'cifar10': load it first"),
+        (_EndlessLength(), "the length of the dataset is no length: cannot fit 'int'"),
+        (_HalfLength(), "the length of the dataset is no length: 'float' object cannot be interpreted"),
         ([INPUTS, TARGETS], "a short list of long tensors: give a tuple"),
         ((INPUTS.numpy(), TARGETS.numpy()), r"a tuple as dataset must hold tensors .* not \['ndarray'\]"),
         ({"x": INPUTS.numpy()}, r"a dict as dataset must hold tensors .* not \['ndarray'\]"),
@@ -230,3 +245,69 @@ def test_join_inside_a_callback_is_refused() -> None:
     with pytest.raises(WorkerError, match="would wait for itself") as caught:
         handles[0].join()
     assert isinstance(caught.value.__cause__, FlodlError)
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (None, r'eval_fn must return numbers by name such as \{"accuracy": 0.9\}, not None'),
+        (0.5, "eval_fn must return numbers by name .* not 0.5"),
+        ({"accuracy": "high"}, "eval_fn must return a number as 'accuracy', not 'high'"),
+        ({"accuracy": torch.ones(2)}, "eval_fn must return a number as 'accuracy', not tensor"),
+        ({"accuracy": 10**400}, "eval_fn must return a number as 'accuracy', not one of 1,329 bits"),
+        ({1: 0.5}, "a name that eval_fn returns must be a string, not 1"),
+    ],
+    ids=["none", "number", "text", "vector", "huge", "name"],
+)
+def test_evaluation_that_is_no_numbers_by_name_is_refused(result: Any, message: str) -> None:
+    with pytest.raises(WorkerError, match=message):
+        _builder().eval_fn(lambda model: result).run().join(LIMIT_S)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("loss", "low", "scalar 'loss' must be a number, not 'low'"),
+        ("loss", None, "scalar 'loss' must be a number, not None"),
+        ("loss", 10**400, "scalar 'loss' must be a number, not one of 1,329 bits"),
+        ("loss", torch.tensor(1j), "scalar 'loss' must be real, not torch.complex64"),
+        (5, 1.0, "the name of a scalar must be a string, not 5"),
+        (["loss"], 1.0, r"the name of a scalar must be a string, not \['loss'\]"),
+    ],
+    ids=["text", "none", "huge", "complex", "number-as-name", "list-as-name"],
+)
+def test_scalar_that_is_none_is_refused_where_it_is_recorded(name: Any, value: Any, message: str) -> None:
+    def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        record_scalar(name, value)
+        return _loss(model, batch)
+
+    builder = Ddp.builder(_model, lambda params: torch.optim.SGD(params, lr=0.01), loss).dataset((INPUTS, TARGETS))
+    with pytest.raises(WorkerError, match=message) as caught:
+        builder.batch_size(4).num_epochs(1).devices(["cpu", "cpu"]).run().join(LIMIT_S)
+    assert "record_scalar" in caught.value.failures[0].traceback
+
+
+class _Speechless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class _Silent(Exception):
+    pass
+
+
+@pytest.mark.parametrize("place", ["epoch_fn", "eval_fn", "metrics_fn"])
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [(_Speechless, r"_Speechless: \(its message cannot be shown\)$"), (_Silent, "_Silent$")],
+)
+def test_error_without_a_message_is_named_by_its_type(place: str, error: type[Exception], message: str) -> None:
+    def fail(*args: object) -> None:
+        raise error
+
+    timeline = Timeline()
+    builder = _builder().timeline(timeline)
+    getattr(builder, place)(fail)
+    with pytest.raises(WorkerError, match=message) as caught:
+        builder.run().join(LIMIT_S)
+    assert isinstance(caught.value.__cause__, error)
