@@ -9,6 +9,7 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
 BIN := .venv/bin
+comma := ,
 # What is installed is out of date when one of these changes.
 PINS := pyproject.toml constraints.txt
 
@@ -34,8 +35,8 @@ lint: .venv/installed-dev ## style, formatting, direction of the imports
 type: .venv/installed-dev ## mypy, strict, on sources and tests
 	@$(BIN)/mypy
 
-bench: .venv/installed ## what the engine costs per batch
-	@$(BIN)/python benchmarks/engine_overhead.py $(ARGS)
+bench: .venv/installed-bench ## measurements, rivals installed: make bench ARGS='peers --rounds 5'; without ARGS a list
+	@$(BIN)/flodl bench $(ARGS)
 
 # Of what pip says, the downloads that take a while and the step that follows them; errors go to standard error.
 PIP_INSTALL = $(BIN)/pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e $(1) | sed -unE \
@@ -50,6 +51,11 @@ PIP_INSTALL = $(BIN)/pip install --disable-pip-version-check --progress-bar off 
 	@echo "Installing flodl, PyTorch and the tools for tests into .venv; the first time this takes some minutes"
 	@$(call PIP_INSTALL,'.[dev]')
 	@touch .venv/installed $@
+
+.venv/installed-bench: .venv/installed-dev
+	@echo "Installing what flodl is compared with into .venv"
+	@$(call PIP_INSTALL,'.[dev$(comma)bench]')
+	@touch .venv/installed .venv/installed-dev $@
 
 .venv/bin/pip:
 	@command -v $(PYTHON) > /dev/null || { echo "flodl needs Python 3.11 or newer, and there is no $(PYTHON)" >&2; exit 1; }

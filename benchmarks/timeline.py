@@ -8,6 +8,7 @@ quartiles. On a machine that does other work, more rounds tell more.
 """
 
 import argparse
+import json
 import statistics
 import time
 from collections.abc import Sequence
@@ -82,12 +83,27 @@ def spread(values: Sequence[float]) -> str:
     return f"{middle:.3f} ({low:.3f} to {high:.3f})"
 
 
+def summarize(plain: Sequence[Figures], watched: Sequence[Figures]) -> dict[str, object]:
+    """Medians: milliseconds per batch without a timeline and with one, and the ratio of the two in the same round."""
+    report: dict[str, object] = {"sample_us": round(sample_us(), 1)}
+    for index, name in enumerate(("cpu", "wall")):
+        report[name] = {
+            "plain_ms": statistics.median(figures[index] for figures in plain),
+            "watched_ms": statistics.median(figures[index] for figures in watched),
+            "ratio": statistics.median(a[index] / b[index] for b, a in zip(plain, watched, strict=True)),
+        }
+    return report
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=10, help="at least 2")
     parser.add_argument("--batches", type=int, default=750, help="of each run")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
+    if args.rounds < 2:
+        parser.error("--rounds must be at least 2")
     generator = torch.Generator().manual_seed(0)
     data = torch.randn(NUM_SAMPLES, 1, 28, 28, generator=generator), torch.randint(0, 10, (NUM_SAMPLES,))
     train(data, args.batches, None)  # what is made once in a process
@@ -97,6 +113,9 @@ def main() -> None:
         for is_watched in (False, True) if number % 2 else (True, False):
             figures = train(data, args.batches, Timeline() if is_watched else None)
             (watched if is_watched else plain).append(figures)
+    if args.json:
+        print(json.dumps(summarize(plain, watched), indent=1))
+        return
     for index, name in enumerate(("CPU", "wall")):
         ratios = [after[index] / before[index] for before, after in zip(plain, watched, strict=True)]
         print(f"{name:4} ms per batch: without {spread([figures[index] for figures in plain])}")

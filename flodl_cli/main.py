@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from flodl_cli.bench import bench
 from flodl_cli.dashboard import dashboard
 from flodl_cli.db import db
 from flodl_cli.demo import demo
@@ -35,6 +36,8 @@ app.command()(runs)
 app.command()(show)
 app.command()(state)
 app.command()(simulate)
+# what follows the name is the benchmark's own, --help included
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})(bench)
 app.add_typer(db)
 app.command()(dashboard)
 
