@@ -51,12 +51,11 @@ def check_metrics(run: Recording) -> None:
         busy_ms = [sum(batch.busy_ms for batch in batches if batch.rank == rank) for rank in ranks]
         assert all(map(math.isclose, metrics.per_rank_busy_ms, busy_ms)), "busy time is not that of the batches"
         assert metrics.epoch_ms >= 0
-        # an epoch that ended together with the one before has no time of its own
-        assert (0 < metrics.capacity_efficiency <= MOST_EFFICIENT) == (metrics.epoch_ms > 0)
+        assert 0 < metrics.capacity_efficiency <= MOST_EFFICIENT
 
 
 def check_times(run: Recording) -> None:
-    """Epochs follow each other without gaps in time; a rank's time is where its batches were, and never negative."""
+    """Epochs take no more time than the run; a rank's time is where its batches were, and never negative."""
     totals = run.simulation.coordinator.book.totals()
     assert (0 < totals.capacity_efficiency <= MOST_EFFICIENT) == (run.num_batches > 0)
     epochs_s = sum(metrics.epoch_ms for metrics in run.simulation.epochs) / 1e3
