@@ -20,7 +20,8 @@ class ReplicaState:
     """Flat tensors of one replica, in an order that is the same on all ranks.
 
     Attributes:
-        params: Trainable parameters (or their gradients), one 1-D tensor per dtype.
+        params: Trainable parameters (or their gradients), one 1-D tensor per dtype; of complex ones, the pairs of reals
+            that they are in memory.
         floating: Floating and complex buffers, one 1-D tensor per dtype.
         integer: Integer and boolean buffers as one 1-D int64 tensor.
         has_grad: For gradients: which parameters have one, in the order of ``Replica.trainable``.
@@ -106,7 +107,8 @@ class Replica:
         self.model = model
         self.trainable: list[nn.Parameter] = [p for p in model.parameters() if p.requires_grad]
         self._slots: list[_Slot] = []
-        self.params = self._flatten()
+        self._flats = self._flatten()
+        self.params = tuple(_as_reals(flat) for flat in self._flats)
         self._views = [p.data for p in self.trainable]
         self._grads: tuple[Tensor, ...] | None = None
         self._grad_views: list[Tensor] = []
@@ -203,8 +205,9 @@ class Replica:
     def gradients(self) -> ReplicaState:
         """The gradients in flat buffers, zero where a parameter has none, and a copy of the buffers."""
         if self._grads is None:
-            self._grads = tuple(torch.zeros_like(flat) for flat in self.params)
-            self._grad_views = self._views_of(self._grads)
+            flats = tuple(torch.zeros_like(flat) for flat in self._flats)
+            self._grads = tuple(_as_reals(flat) for flat in flats)
+            self._grad_views = self._views_of(flats)
         has_grad = tuple(param.grad is not None for param in self.trainable)
         if not all(has_grad):
             for flat in self._grads:
@@ -223,6 +226,10 @@ class Replica:
         for param, view, has in zip(self.trainable, self._grad_views, has_grad, strict=True):
             param.grad = view if has else None
         self.take_buffers()
+
+
+def _as_reals(flat: Tensor) -> Tensor:
+    return torch.view_as_real(flat).view(-1) if flat.is_complex() else flat
 
 
 def _floating_buffers(model: nn.Module) -> list[list[Tensor]]:

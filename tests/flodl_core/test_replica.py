@@ -1,15 +1,18 @@
 """One worker's model: flat tensors behind it, what it hands in, and what it makes of an average."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 
+from flodl_core import TrainedState
 from flodl_core.averaging import Averager
 from flodl_core.errors import ModelError
+from flodl_core.policies import ApplyPolicy, AverageBackend
 from flodl_core.replica import Replica, load_initial
 from tests.flodl_core.average_checks import check_frozen
 from tests.flodl_core.averaging_ways import (
@@ -25,6 +28,7 @@ from tests.flodl_core.averaging_ways import (
     through_cpu,
 )
 from tests.flodl_core.models import Tied, ZooModel
+from tests.flodl_core.training import NUM_FEATURES, configure, every_way, numbered_samples, train
 
 
 @pytest.mark.parametrize("make", MODELS)
@@ -150,3 +154,51 @@ def test_snapshot_is_not_what_training_writes_to() -> None:
     before = [tensor.clone() for tensor in snapshot.tensors()]
     randomise(replica.model, 5)
     assert all(torch.equal(tensor, old) for tensor, old in zip(snapshot.tensors(), before, strict=True))
+
+
+class Wave(nn.Module):
+    """A linear map of complex numbers, and a real one."""
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        super().__init__()
+        self.turn = nn.Linear(NUM_FEATURES, 3, dtype=torch.complex64, device=device)
+        self.scale = nn.Linear(3, 1, device=device)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.scale(self.turn(x.to(torch.complex64)).abs())
+        return out
+
+
+@each_way
+def test_complex_parameters_are_averaged_with_both_their_parts(average: Average) -> None:
+    replicas = replicas_of(Wave, 2)
+    for rank, replica in enumerate(replicas):
+        with torch.no_grad():
+            for param in replica.trainable:
+                param.fill_(1.0 + 4 * rank if not param.is_complex() else complex(1.0 + 4 * rank, 4.0 * rank))
+    average(replicas, [entry(0, 1), entry(1, 3)])
+    for replica in replicas:
+        for param in replica.trainable:
+            assert torch.all(param == (complex(4.0, 3.0) if param.is_complex() else 4.0))
+
+
+@every_way
+def test_model_with_complex_parameters_trains(policy: ApplyPolicy, backend: AverageBackend, tmp_path: Path) -> None:
+    builder = configure(
+        numbered_samples(40),
+        policy=policy,
+        backend=backend,
+        num_epochs=3,
+        batch_size=4,
+        model_factory=Wave,
+        optim_factory=lambda params: torch.optim.SGD(params, lr=0.01),
+    )
+    if policy is not ApplyPolicy.SYNC:
+        builder.outer_optimizer(lr=0.7, momentum=0.1, nesterov=False)
+    outcome = train(builder)
+    assert outcome.metrics[-1].avg_loss < outcome.metrics[0].avg_loss
+    outcome.state.save(tmp_path / "wave.safetensors")
+    model = Wave()
+    TrainedState.load(tmp_path / "wave.safetensors").load_into(model)
+    assert torch.equal(model.turn.weight, outcome.state.params["turn.weight"])
+    assert model.turn.weight.imag.any()
