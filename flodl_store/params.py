@@ -12,6 +12,8 @@ Amp = Literal[False, True, "bfloat16"]
 Device = Annotated[str, StringConstraints(pattern=r"^(cpu|cuda(:\d+)?)(@\d+(\.\d+)?)?$")]
 Tag = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 
+MOST = 10**9
+"""Of what is counted: so that products of two such numbers, as of epochs and samples, fit into a database."""
 
 NUMBERS = (
     "epochs",
@@ -48,13 +50,16 @@ class RunParams(BaseModel):
         default=None, description="How the replicas are averaged; by default as the devices allow"
     )
     epochs: int | None = Field(
-        default=None, ge=1, description="Times that every sample is trained; default from the recipe"
+        default=None, ge=1, le=MOST, description="Times that every sample is trained; default from the recipe"
     )
     batch_size: int | None = Field(
-        default=None, ge=1, description="Samples in a worker's batch; default from the recipe"
+        default=None, ge=1, le=MOST, description="Samples in a worker's batch; default from the recipe"
     )
     max_steps: int | None = Field(
-        default=None, ge=1, description="Optimizer steps of all workers together after which the run ends, as completed"
+        default=None,
+        ge=1,
+        le=MOST,
+        description="Optimizer steps of all workers together after which the run ends, as completed",
     )
     max_time_s: float | None = Field(
         default=None, gt=0, description="Seconds of training after which the run ends, as completed"
@@ -73,11 +78,11 @@ class RunParams(BaseModel):
         description="Share of the compute time that averaging may cost before it gets rarer",
     )
     anchor: int = Field(
-        default=10, ge=1, description="Batches that the slowest worker does between two averages, at first"
+        default=10, ge=1, le=MOST, description="Batches that the slowest worker does between two averages, at first"
     )
-    max_anchor: int = Field(default=200, ge=1, description="The most that anchor may grow to")
+    max_anchor: int = Field(default=200, ge=1, le=MOST, description="The most that anchor may grow to")
     max_batch_diff: int | None = Field(
-        default=None, ge=0, description="Batches that a worker may be ahead of the slowest"
+        default=None, ge=0, le=MOST, description="Batches that a worker may be ahead of the slowest"
     )
     max_overshoot: int | None = Field(
         default=None,
