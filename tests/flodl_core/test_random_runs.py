@@ -16,6 +16,8 @@ from tests.flodl_core.simulation.specs import DRIFTS, cancelled_run, deadly_run,
 NUM_RUNS = int(os.environ.get("FLODL_RANDOM_RUNS", "2000"))
 """In all, over the properties of this file."""
 
+pytestmark = pytest.mark.timeout(max(300, NUM_RUNS // 10))  # many runs take long: that is no hang
+
 
 def share_of_runs(share: float) -> settings:
     """That share of the examples; a machine that is slow to draw them is not a failure."""
