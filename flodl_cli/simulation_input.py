@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from flodl_core.simulation import Death, SlowDown, Stall
 
 MOST_RANKS = 10_000
+MOST_DIGITS = 20
+"""Of a rank or a batch; Python refuses to read thousands."""
 MOST_BATCHES = 10_000_000
 """Some minutes of real time."""
 
@@ -23,7 +25,7 @@ def parse_speeds(text: str) -> tuple[float, ...]:
     for part in split_list(text):
         speed, times, count = part.partition("x")
         value = _number(speed)
-        num_ranks = int(count) if count.isdecimal() else 0 if times else 1
+        num_ranks = int(count) if _is_whole(count) else 0 if times else 1
         if value is None or not 0 < value < float("inf") or num_ranks < 1:
             raise CliError(f"--speeds wants positive numbers such as 1,0.4 or 1,0.4x8, not {part!r}")
         if len(speeds) + num_ranks > MOST_RANKS:
@@ -43,7 +45,7 @@ def parse_slow_down(text: str) -> "SlowDown":
     rank, _, rest = text.partition(":")
     factor, _, epoch = rest.partition("@")
     value = _number(factor)
-    if value is None or not (rank.isdecimal() and epoch.isdecimal()):
+    if value is None or not (_is_whole(rank) and _is_whole(epoch)):
         raise CliError(f"--slow wants RANK:FACTOR@EPOCH such as 0:0.4@4, not {text!r}")
     return SlowDown(rank=int(rank), factor=value, epoch=int(epoch))
 
@@ -59,7 +61,7 @@ def parse_stall(text: str) -> "Stall":
     rank, _, rest = text.partition(":")
     ms, _, batch = rest.partition("@")
     value = _number(ms)
-    if value is None or not (rank.isdecimal() and batch.isdecimal()):
+    if value is None or not (_is_whole(rank) and _is_whole(batch)):
         raise CliError(f"--stall wants RANK:MS@BATCH such as 0:500@12, not {text!r}")
     return Stall(rank=int(rank), batch=int(batch), ms=value)
 
@@ -89,7 +91,7 @@ def parse_speed_hint(text: str | None) -> tuple[int, float] | None:
         return None
     rank, _, ratio = text.partition(":")
     value = _number(ratio)
-    if value is None or not rank.isdecimal():
+    if value is None or not _is_whole(rank):
         raise CliError(f"--speed-hint wants RANK:RATIO such as 1:2.5, not {text!r}")
     return int(rank), value
 
@@ -116,7 +118,7 @@ def parse_death(text: str) -> "Death":
     from flodl_core.simulation import Death, Moment
 
     rank, _, epoch = text.partition("@")
-    if not (rank.isdecimal() and epoch.isdecimal()):
+    if not (_is_whole(rank) and _is_whole(epoch)):
         raise CliError(f"--die wants RANK@EPOCH such as 1@3, not {text!r}")
     return Death(rank=int(rank), moment=Moment.EPOCH, at=int(epoch))
 
@@ -134,6 +136,10 @@ def check_size(*, num_ranks: int, epochs: int, samples: int, batch_size: int) ->
             f"--epochs {epochs} and --samples {samples} make {num_batches:,} batches, and at most {MOST_BATCHES:,} are "
             "simulated: with fewer the figures are the same"
         )
+
+
+def _is_whole(text: str) -> bool:
+    return text.isdecimal() and len(text) < MOST_DIGITS
 
 
 def _number(text: str) -> float | None:

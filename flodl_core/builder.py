@@ -31,6 +31,7 @@ from flodl_core.job import (
     SchedulerFactory,
     TrainFn,
 )
+from flodl_core.local_options import MAX_SPEED_RATIO
 from flodl_core.outer import OuterOptions
 from flodl_core.policies import ApplyPolicy, AverageBackend, NonFinitePolicy, parse_choice
 from flodl_core.run import Run
@@ -38,7 +39,6 @@ from flodl_core.settings import Settings
 from flodl_core.timeline import Timeline
 
 MAX_ACCUMULATION = 1 << 16
-MAX_SPEED_RATIO = 1e6
 
 
 class DdpBuilder:

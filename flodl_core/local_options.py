@@ -7,6 +7,9 @@ from flodl_core.policies import ApplyPolicy
 DIVERGENCE_THRESHOLD = 0.05
 """Relative distance from the mean above which rising drift holds the cadence where it is."""
 
+MAX_SPEED_RATIO = 1e6
+"""The most that ``speed_hint`` may say: counts of batches follow from it, and must stay numbers."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalOptions:

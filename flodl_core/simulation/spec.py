@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from flodl_core.arguments import MOST_WHOLE
 from flodl_core.errors import ConfigError
-from flodl_core.local_options import LocalOptions
+from flodl_core.local_options import MAX_SPEED_RATIO, LocalOptions
 
 LEAST_BATCH_MS = 1e-3
 MOST_MS = 1e8
@@ -161,8 +162,11 @@ class SimulationSpec:
                 yield f"partition_ratios must be positive and finite, not {ratio!r}"
         if hint is not None:
             yield from self._unless_rank("the speed hint", hint[0])
-            if not (math.isfinite(hint[1]) and hint[1] >= 1):
-                yield f"the speed hint's ratio must be at least 1 and finite, not {hint[1]!r}"
+            if not 1 <= hint[1] <= MAX_SPEED_RATIO:
+                yield f"the speed hint's ratio must be from 1 to {MAX_SPEED_RATIO:,.0f}, not {hint[1]!r}"
+        for name in ("anchor", "max_anchor"):
+            if not 1 <= getattr(self.options, name) <= MOST_WHOLE:
+                yield f"{name} must be from 1 to 2**63 - 1"
 
     def _faults_of_events(self) -> Iterator[str]:
         for slow in self.slow_downs:

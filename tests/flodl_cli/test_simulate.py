@@ -141,10 +141,12 @@ def test_short_times_are_in_milliseconds(capsys: pytest.CaptureFixture[str]) -> 
     assert re.search(r"^time +10 ms, 800/s *$", capsys.readouterr().out, re.MULTILINE)
 
 
-def test_an_epoch_that_took_no_time_of_its_own_has_no_efficiency(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_epoch_has_an_efficiency_though_several_end_in_one_average(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "--speeds", "1,0.4", "--samples", "1", "--epochs", "4"]) == 0
     by_epoch = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("by epoch"))
-    assert by_epoch.split()[3::2] == ["-", "-"]
+    efficiencies = [float(figure.rstrip("%")) for figure in by_epoch.split()[2:]]
+    assert len(efficiencies) == 4
+    assert all(0 < efficiency <= 100 for efficiency in efficiencies)
 
 
 def test_a_rank_that_slows_down_shows_both_its_times(capsys: pytest.CaptureFixture[str]) -> None:
@@ -235,10 +237,26 @@ BAD_INPUT = {
     "too few ratios": ([*SMALL, "--partition-ratios", "1"], "partition_ratios must have a number for each of 2 ranks"),
     "ratio 0": ([*SMALL, "--partition-ratios", "1,0"], "partition_ratios must be positive and finite, not 0.0"),
     "malformed hint": ([*SMALL, "--speed-hint", "2.5"], "--speed-hint wants RANK:RATIO such as 1:2.5, not '2.5'"),
+    "hint beyond all counts": (
+        [*SMALL, "--speed-hint", "0:1e308"],
+        "the speed hint's ratio must be from 1 to 1,000,000, not 1e+308",
+    ),
+    "anchor beyond all counts": (
+        [*SMALL, "--anchor", "1" + 400 * "0", "--max-anchor", "1" + 400 * "0"],
+        "anchor must be from 1 to 2**63 - 1",
+    ),
+    "endless number of ranks": (
+        ["simulate", "--speeds", "1x" + 5000 * "9"],
+        "--speeds wants positive numbers such as 1,0.4 or 1,0.4x8, not '1x" + 5000 * "9" + "'",
+    ),
+    "endless number of a rank": (
+        [*SMALL, "--stall", 5000 * "9" + ":1@0"],
+        "--stall wants RANK:MS@BATCH such as 0:500@12, not '" + 5000 * "9" + ":1@0'",
+    ),
     "hint of nobody": ([*SMALL, "--speed-hint", "2:2.5"], "the speed hint names rank 2; there are ranks 0..1"),
     "hint below 1": (
         [*SMALL, "--speed-hint", "1:0.5"],
-        "the speed hint's ratio must be at least 1 and finite, not 0.5",
+        "the speed hint's ratio must be from 1 to 1,000,000, not 0.5",
     ),
     "dispatch": ([*SMALL, "--progressive-dispatch", "x"], "--progressive-dispatch must be true or false, not 'x'"),
     "no steps": ([*SMALL, "--max-steps", "0"], "Invalid value for '--max-steps'"),
