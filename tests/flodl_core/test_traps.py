@@ -38,8 +38,10 @@ from flodl_core.local_coordinator import LocalCoordinator
 from flodl_core.local_options import LocalOptions
 from flodl_core.messages import EpochPlan, RequestParams, StartEpoch, Update
 from flodl_core.policies import ApplyPolicy
+from flodl_core.rounds import Window
 from flodl_core.simulation import SimulationSpec, Stall
 from flodl_core.simulation.worker import Activity, VirtualWorker
+from flodl_core.worker_logic import WorkerLogic
 from tests.flodl_core.forced import Hold, others_wait, run_forced
 from tests.flodl_core.simulation.laws import check_completed
 from tests.flodl_core.test_hangs import WatchedPulse, pulses, rank_of_thread  # noqa: F401  # a fixture
@@ -129,10 +131,26 @@ def test_throttled_rank_and_idle_slow_rank(policy: ApplyPolicy, meets: bool, lim
 
 
 @every_simulated_local_way
-@pytest.mark.parametrize("num_batches", range(1, 8))
+@pytest.mark.parametrize("num_batches", range(2, 8))
 def test_throttled_rank_and_slow_rank_that_runs_dry(policy: ApplyPolicy, meets: bool, num_batches: int) -> None:
     spec = unlike(policy, meets, batch_ms=(1.0, 40.0, 40.0), num_batches=num_batches, max_batch_diff=0, max_overshoot=0)
-    check_completed(run_forced(spec))
+    run = run_forced(spec)
+    check_completed(run)
+    assert [event for event in run.events if isinstance(event, Throttled)], "nobody was throttled"
+
+
+@pytest.mark.parametrize("policy", [ApplyPolicy.CADENCE, ApplyPolicy.ASYNC])
+def test_throttled_rank_that_does_not_go_to_the_meeting_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, policy: ApplyPolicy
+) -> None:
+    must_end = WorkerLogic._must_end
+
+    def only_waits(logic: WorkerLogic, window: Window) -> bool:
+        return logic._throttled < window.round and must_end(logic, window)
+
+    monkeypatch.setattr(WorkerLogic, "_must_end", only_waits)
+    with pytest.raises(SimulationError, match="stuck"):
+        run_forced(unlike(policy, meets=True, batch_ms=(10.0, 40.0), anchor=4, max_batch_diff=1, max_overshoot=0))
 
 
 # ``max_batch_diff`` below the spread of the counts
