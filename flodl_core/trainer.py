@@ -56,6 +56,7 @@ class Trainer:
         self._loads_slowly = job.source.loads_slowly
         self._is_cuda = self.device.type == "cuda"
         self._clears_grads = type(self.optimizer).zero_grad is Optimizer.zero_grad
+        self._has_gradients = False
         self._last_loss: Tensor | None = None
         self._loss_sum = 0.0
         self._losses: list[tuple[Tensor, int]] = []
@@ -84,6 +85,8 @@ class Trainer:
             read_ahead()
         loss = self._loss(batch)
         loss.backward()
+        if not self._has_gradients:
+            self._check_gradients()
         self._last_loss = loss
         return start_s
 
@@ -102,8 +105,16 @@ class Trainer:
             loss = self._loss(batch) * (part / size)
             loss.backward()
             total += loss.detach()
+        if not self._has_gradients:
+            self._check_gradients()
         self._last_loss = total
         return start_s
+
+    def _check_gradients(self) -> None:
+        """After the first batch: without any gradient, every step would do nothing."""
+        self._has_gradients = any(param.grad is not None for param in self.replica.trainable)
+        if not self._has_gradients:
+            raise TrainFnError("the loss of train_fn gives no parameter a gradient: it does not depend on the model")
 
     def _fetch(self, epoch: int, offset: int, size: int, following: int) -> tuple[Any, float]:
         """A batch, and for how many seconds its slow loader was waited for."""

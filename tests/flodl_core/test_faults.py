@@ -57,17 +57,26 @@ def rank_of_thread() -> int:
 
 
 class CrashOn:
-    """A ``train_fn`` that fails on one rank, or on all, after some batches of that rank."""
+    """A ``train_fn`` that fails on one rank, or on all, after some batches of that rank.
 
-    def __init__(self, rank: int | None, *, after: int) -> None:
+    ``waits`` lets it fail only once another rank has trained: a run in which nothing was has no state to return.
+    """
+
+    def __init__(self, rank: int | None, *, after: int, waits: bool = False) -> None:
         self.rank = rank
         self.after = after
         self.num_trained: dict[int, int] = {}
+        self._other_has_trained = threading.Event()
+        if not waits:
+            self._other_has_trained.set()
 
     def __call__(self, model: nn.Module, batch: Samples) -> Tensor:
         rank = rank_of_thread()
         done = self.num_trained.get(rank, 0)
+        if done > 0 and rank != self.rank:
+            self._other_has_trained.set()
         if self.rank in (None, rank) and done >= self.after:
+            assert self._other_has_trained.wait(LIMIT_S)
             raise CrashError(f"rank {rank} gives up")
         self.num_trained[rank] = done + 1
         return mean_squared_error(model, batch)
@@ -98,7 +107,7 @@ def join_degraded(builder: DdpBuilder, message: str) -> Outcome:
 def test_survivors_average_is_returned_when_train_fn_raises_on_one_rank(
     policy: ApplyPolicy, backend: AverageBackend, after: int
 ) -> None:
-    crash = CrashOn(1, after=after)
+    crash = CrashOn(1, after=after, waits=policy is not ApplyPolicy.SYNC)  # in sync the others could not train on
     builder = configure(
         numbered_samples(4000), policy=policy, backend=backend, devices=["cpu"] * 3, train_fn=crash, num_epochs=50
     )
@@ -202,8 +211,9 @@ def test_collate_fn_that_raises_fails_the_run() -> None:
         (lambda model, batch: None, "not NoneType"),
         (lambda model, batch: model(batch[0]), r"shape \(8, 1\)"),
         (lambda model, batch: mean_squared_error(model, batch).detach(), "has no gradient"),
+        (lambda model, batch: torch.ones(1, requires_grad=True).sum(), "does not depend on the model"),
     ],
-    ids=["float", "none", "vector", "detached"],
+    ids=["float", "none", "vector", "detached", "of something else"],
 )
 def test_loss_that_cannot_be_trained_on_is_named(loss: Callable[[nn.Module, Any], Any], message: str) -> None:
     error, _ = join_failed(configure(numbered_samples(64), devices=["cpu"], train_fn=loss))
