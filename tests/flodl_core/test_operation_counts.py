@@ -4,6 +4,7 @@ Counted are calls made by flodl's own code, of Python and of C functions, in a w
 them is not. Reports are left out, since they come by the clock: see ``benchmarks/engine_overhead.py`` for times.
 """
 
+import gc
 import math
 import sys
 from collections.abc import Callable
@@ -45,11 +46,13 @@ def count_calls(run: Callable[[], object]) -> int:
             num_calls += caller is not None and caller.f_code.co_filename.startswith(PRODUCT)
 
     before = sys.getprofile()
+    gc.disable()  # what others have called at each collection would count as calls of whoever is running then
     sys.setprofile(count)
     try:
         run()
     finally:
         sys.setprofile(before)
+        gc.enable()
     return num_calls
 
 
