@@ -1,6 +1,6 @@
 """What the engine costs per batch: two thread workers on a tiny model against two bare threads, same torch calls.
 
-    python -m benchmarks.engine_overhead [--rounds 7] [--json]
+    python -m benchmarks.engine_overhead [--rounds 7] [--only cadence/gloo,async/cpu] [--json]
 
 Each round trains the same number of batches once bare and once with each policy and backend, in alternation; the
 figures are medians over the rounds, with the spread between the quartiles. ``cost`` is what a batch takes beyond the
@@ -9,23 +9,22 @@ bare one, in microseconds of one worker's wall time.
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from benchmarks.machine import describe_machine
 from flodl_core import Ddp, WorkerSpec
 
 NUM_SAMPLES = 256_000  # enough that what a run costs once, such as drawing the model, hardly counts
 BATCH_SIZE = 16
 NUM_WORKERS = 2
-CASES = tuple((policy, backend) for policy in ("cadence", "async", "sync") for backend in ("gloo", "cpu"))
+CASES = tuple(f"{policy}/{backend}" for policy in ("cadence", "async", "sync") for backend in ("gloo", "cpu"))
 
 
 def make_model(_device: torch.device) -> nn.Module:
@@ -95,11 +94,11 @@ def _us_per_batch(wall_s: float) -> float:
     return 1e6 * wall_s / (NUM_SAMPLES / NUM_WORKERS / BATCH_SIZE)
 
 
-def measure(rounds: int) -> dict[str, list[float]]:
+def measure(rounds: int, chosen: Sequence[str]) -> dict[str, list[float]]:
     """Microseconds per batch by case, one figure a round, after one round to warm up."""
     data = make_data()
     cases: dict[str, Callable[[], float]] = {"bare": lambda: train_bare(data)}
-    for policy, backend in CASES:
+    for policy, backend in (name.split("/") for name in chosen):
         cases[f"{policy}/{backend}"] = lambda policy=policy, backend=backend: train_engine(data, policy, backend)  # type: ignore[misc]
     figures: dict[str, list[float]] = {name: [] for name in cases}
     for round_ in range(rounds + 1):
@@ -133,15 +132,20 @@ def main() -> None:
     """Parse arguments, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7, help="measured rounds, at least 2 (default 7)")
+    parser.add_argument("--only", default=",".join(CASES), help="policies and backends, with commas (default all)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
     if arguments.rounds < 2:
         parser.error("--rounds must be at least 2")
-    rows = summarize(measure(arguments.rounds))
-    machine = {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count(), "torch": torch.__version__}
+    chosen = arguments.only.split(",")
+    if not set(chosen) <= set(CASES):
+        parser.error(f"--only takes {', '.join(CASES)}")
+    rows = summarize(measure(arguments.rounds, chosen))
+    machine = f"{describe_machine()}, torch {torch.__version__}"
     if arguments.json:
         sys.stdout.write(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
         return
+    sys.stdout.write(f"{machine}\n")
     sys.stdout.write(f"{'case':<14}{'us/batch':>10}{'quartiles':>20}{'cost us':>10}{'ratio':>8}\n")
     for row in rows:
         sys.stdout.write(
