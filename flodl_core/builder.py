@@ -314,6 +314,22 @@ class DdpBuilder:
         self._settings.checkpoint_every = whole_number("checkpoint_every", num_epochs, least=1)
         return self
 
+    def checkpoint_dir(self, path: str) -> Self:
+        """Not built yet: checkpoints that a run can go on from.
+
+        Raises:
+            ConfigError: Always.
+        """
+        raise ConfigError("checkpoint_dir is not built yet: keep the averages themselves by checkpoint_fn")
+
+    def resume_from(self, path: str) -> Self:
+        """Not built yet: a run that goes on from a checkpoint.
+
+        Raises:
+            ConfigError: Always.
+        """
+        raise ConfigError("resume_from is not built yet: load a trained state in model_factory to start from it")
+
     def timeline(self, timeline: Timeline) -> Self:
         """Record what the machine and each worker do, moment by moment; a timeline serves one run."""
         if not isinstance(timeline, Timeline):

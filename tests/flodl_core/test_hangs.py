@@ -250,6 +250,13 @@ def test_limit_may_be_taken_off() -> None:
     assert handle.training_meta["worker_timeout_s"] is None
 
 
+def test_checkpoints_that_a_run_cannot_go_on_from_yet_are_said_to_be_so() -> None:
+    builder = configure(numbered_samples(40))
+    for method in (builder.checkpoint_dir, builder.resume_from):
+        with pytest.raises(ConfigError, match="not built yet"):
+            method("runs")
+
+
 @pytest.mark.parametrize("choice", ["continue", "restart"])
 def test_failures_that_a_run_cannot_survive_yet_are_said_to_be_so(choice: str) -> None:
     with pytest.raises(ConfigError, match="not built yet"):
