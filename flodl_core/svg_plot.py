@@ -106,10 +106,14 @@ def labelled(scale: Scale, svg: str, labels: Iterable[tuple[float, str]]) -> str
     return f'<div class="levels">{svg}{"".join(spans)}</div>'
 
 
+LEAST_SPAN = 1e-300
+"""Below this, steps would be among the last numbers there are, which have few digits left."""
+
+
 def round_steps(low: float, high: float, most: int) -> list[float]:
     """Round values from ``low`` to ``high``: multiples of 1, 2 or 5 times a power of ten, at most ``most`` + 1."""
     span = high - low
-    if not (math.isfinite(span) and span > 0):
+    if not (math.isfinite(span) and span > LEAST_SPAN):
         return [low]
     raw = span / most
     power = 10.0 ** math.floor(math.log10(raw))

@@ -6,7 +6,7 @@ import math
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flodl_core.svg_plot import WIDTH, Scale, axis, curve, labelled, round_steps, ticks
@@ -35,6 +35,8 @@ def test_a_curve_is_interrupted_where_a_value_is_missing() -> None:
     assert drawn.count("h.1") == 1  # the third is alone: a dot
 
 
+@example(0.0, 5e-324, 1)
+@example(0.0, 5e-324, 2)
 @given(FINITE, st.floats(0, 1e12), st.integers(1, 10))
 def test_steps_are_round_and_few(low: float, span: float, most: int) -> None:
     steps = round_steps(low, low + span, most)
